@@ -9,6 +9,7 @@ from typing import Any
 
 from planner import api
 from planner.estimate.ties import TIE
+from planner.inputs.degrees import contexts_of
 from planner.specs.base import PlanError
 from planner.specs.capabilities import CAPABILITIES
 from planner.specs.documents.estimate import Estimate
@@ -108,6 +109,7 @@ def better(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
 
 # options that a search leaves open, by the words with which its answer says so
 _SAID_BY = {
+    "cp": "tokens per rank (--cp)",  # of shorter sequences than a rank keeps
     "offload": "--search-offload",
     "cuda_graphs": "--cuda-graphs",
     "expandable_segments": "--expandable-segments",
@@ -123,7 +125,16 @@ def is_said(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
     on_request = any(f"--{name} {text}({pinned.stack.id})" in sentence for text in (f"{word} ", ""))
     if name == "cuda_graphs" and word not in _HOLD_EXPERTS:
         return False
+    if name == "cp" and pinned.layout.cp in contexts_of(_tokens(pinned)):
+        return False
     return on_request or _SAID_BY.get(name, "?") in sentence
+
+
+def _tokens(estimate: Estimate) -> int:
+    """Tokens of a sequence."""
+    return round(
+        estimate.throughput.tokens_per_s * estimate.step.seconds / estimate.layout.global_batch
+    )
 
 
 def stacks_of(estimate: Estimate) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command import dpplan, refused
 
-from planner import api
+from planner import advise, api
 from planner.advise import changes
 from planner.formulas.rules import check
 from planner.inputs.scenario import resolve
@@ -108,6 +108,29 @@ def test_what_is_told_without_asking_helps(name: str) -> None:
             assert a["gpus"] == r["cluster"]["gpus"]
     gains = [a["tokens_per_s"] for a in r["advice"] if a["gpus"] == r["cluster"]["gpus"]]
     assert gains == sorted(gains, reverse=True)
+
+
+@pytest.mark.parametrize("gpus", [8, 64])
+def test_a_search_for_what_is_worth_saying_says_as_much(
+    gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searches for advice end where nothing can gain enough to be said."""
+    options = api.read_options({"model": "llama-3.1-8b", "gpu": "h100", "gpus": gpus})
+    limited = api.estimate(options).advice
+    whole = advise.searched
+    monkeypatch.setattr(advise, "searched", lambda base, changes, _=0.0: whole(base, changes))
+    assert api.estimate(options).advice == limited
+
+
+def test_what_is_not_searched_says_what_advice_found_it_to_be_worth() -> None:
+    given = {"model": "llama-2-70b", "gpu": "h100", "gpus": 104, "stack": "megatron-core"}
+    answer = api.estimate(api.read_options(given | {"seq_len": 4096}))
+    (entry,) = [entry for entry in answer.advice if entry.gpus < 104]
+    (text,) = [text for text in answer.search.not_searched if "--allow-idle" in text]
+    assert text.endswith(f"{entry.tokens_change_frac:.1%} faster with {entry.change}")
+    others = [text for text in answer.search.not_searched if "--stack" in text]
+    assert others
+    assert not any("faster with" in text for text in others)
 
 
 def test_a_kept_plan_differs_in_what_the_entry_names_and_in_what_follows() -> None:
@@ -364,3 +387,6 @@ def test_advice_says_what_context_parallelism_beyond_the_bound_is_worth() -> Non
     document = dpplan("estimate", *shlex.split("--model bert-large --gpu a100 --gpus 96"))
     assert document.status == 0
     assert "context parallelism of 128 tokens per rank" in document.stdout
+    whole = api.estimate(api.read_options({"model": "bert-large", "gpu": "a100", "gpus": 96}))
+    (text,) = [text for text in whole.search.not_searched if "(--cp)" in text]
+    assert "faster with context parallelism of 128 tokens per rank" in text

@@ -12,6 +12,11 @@ from bad_requests import estimate
 from command import dpplan, refused
 
 from planner import api
+from planner.formulas.divisors import divisors
+from planner.search.space import micro_batches
+from planner.specs.cluster import MAX_GPUS
+from planner.specs.options.recommend import Limits
+from planner.verbs.recommend.clusters import cluster
 
 pytestmark = pytest.mark.usefixtures("within_seconds_and_nothing_written")
 
@@ -212,3 +217,33 @@ def test_nodes_of_few_gpus_are_searched(per_node: int) -> None:
     answer = api.estimate(api.read_options(given | {"global_batch": 48}), brief=True)
     assert answer.cluster.gpus_per_node == per_node
     assert answer.memory.fits
+
+
+def test_the_largest_cluster_is_doubted_by_its_option() -> None:
+    given = {"model": "gpt2", "gpu": "h100", "gpus": MAX_GPUS, "stack": "pytorch-ddp"}
+    answer = api.estimate(api.read_options(given), brief=True)
+    assert any("--gpus" in doubt for doubt in answer.doubts)
+    refused(estimate(gpus=MAX_GPUS + 1), "--gpus", f"{MAX_GPUS:,}")
+
+
+def test_of_a_batch_with_many_divisors_some_micro_batches_are_tried() -> None:
+    """And which they are is said, as is that such a batch is doubted."""
+    given = {"model": "llama-3-8b", "gpu": "h100", "gpus": 32, "global_batch": 7_207_200}
+    answer = api.estimate(api.read_options(given | {"stack": "pytorch-fsdp"}), brief=True)
+    assert any("--micro-batch" in text for text in answer.search.not_searched)
+    assert any("--global-batch" in doubt for doubt in answer.doubts)
+    tried = micro_batches(7_207_200)
+    assert tried[0] == 1
+    assert len(tried) < len(divisors(7_207_200)) / 3
+    assert all(7_207_200 % size == 0 for size in tried)
+    assert micro_batches(1024) == divisors(1024)
+    refused(estimate(gpus=64, stack="pytorch-ddp", global_batch=7_207_200), "7207168 or 7207232")
+
+
+def test_a_limit_of_decades_is_doubted() -> None:
+    given = {"model": "gpt2", "tokens": "10B", "stack": "pytorch-ddp"}
+    long, short = (
+        cluster(Limits(days=days, max_gpus=8), given, ["h100"]).doubts for days in (30_000, 30)
+    )
+    assert any("--days 30,000" in doubt for doubt in long)
+    assert not any("--days" in doubt for doubt in short)

@@ -72,5 +72,6 @@ def test_a_ladder_answers_as_all_counts_do(monkeypatch: pytest.MonkeyPatch) -> N
         assert other is not None
         assert (best.machine, best.gpus) == (other.machine, other.gpus)
     untried = [row for row in some.types if not row.tried]
+    assert (whole.excluded, some.excluded) == (0, len(untried))
     reasons = [row.reason or "" for row in untried]
     assert all("not searched" in reason or "more than" in reason for reason in reasons)

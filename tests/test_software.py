@@ -138,6 +138,17 @@ def test_a_value_that_no_layout_can_have_is_not_tried(precision: str) -> None:
             assert allowed_layouts(plan.choosing([value])).count, (plan.stack.id, value)
 
 
+def test_experts_are_split_among_tensor_ranks_where_memory_is_short() -> None:
+    """With 13 nodes no other degree divides them: whole experts on 4 ranks each take a tenth
+    longer, and no change of the degree alone goes from there to 8 ranks per expert."""
+    given = {"model": "mixtral-8x7b", "gpu": "l40s", "gpus": 104, "stack": "torchtitan"}
+    free, pinned = (
+        api.estimate(api.read_options({**given, **more}), brief=True) for more in ({}, {"etp": 8})
+    )
+    assert free.search.software["etp"] == "8"
+    assert free.step.seconds <= pinned.step.seconds * 1.005
+
+
 @pytest.mark.parametrize("etp", [2, 4])
 def test_values_behind_one_that_does_nothing_are_tried(etp: int) -> None:
     """The stack splits no expert by itself: with 1 expert tensor parallelism is as it comes, and

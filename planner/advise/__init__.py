@@ -127,6 +127,8 @@ def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
     candidates: list[Weighed] = []
     if everything or fixed_layout(options) or options.stack:  # else the search has tried them
         candidates += one_change(base, layout_changes(base.plan, base.layout))
+    # what gains less than is reported need not be found
+    least = here.tokens_per_s / (1 - WORTH) if here.has_room and not everything else 0.0
     changes = request_changes(base.plan, True, everything, _promise(here))
     for change in [*changes, *by_cost(base.plan, base.layout)]:
         candidates += beside_the_layout(base, change)
@@ -139,9 +141,10 @@ def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
             *on_request(options, base.scenario.plans),
             *shorter_ranks(options, base.plan, base.layout),
         ],
+        least,
     )
     if base.plan.training.loss_chunks == 1 and _share(here, "logits") >= _LOGITS:
-        candidates += searched(base, [chunked_loss(base.plan)])
+        candidates += searched(base, [chunked_loss(base.plan)], least)
     if everything:
         candidates += searched(base, [*other_stacks(options), *more_gpus(options)[:1]])
     return candidates

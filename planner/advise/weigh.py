@@ -181,13 +181,19 @@ def _wanted(base: Base, table: Columns, kept: Array) -> tuple[Columns, Array]:
     return table.pick(rows), kept[rows]
 
 
-def searched(base: Base, changes: Sequence[Change]) -> list[Weighed]:
-    """The fastest layout that fits each changed request; changes without any are left out."""
+def searched(
+    base: Base, changes: Sequence[Change], least_tokens_per_s: float = 0.0
+) -> list[Weighed]:
+    """The fastest layout that fits each changed request; changes without any, or with none that
+    trains so many tokens per second, are left out."""
     out = []
     for change in changes:
         try:
             options = base.options.changed(**change.update)
-            answer = answer_of(resolve(options))
+            scenario = resolve(options)
+            seq_len = max((plan.training.seq_len for plan in scenario.plans), default=0)
+            most = seq_len / least_tokens_per_s if least_tokens_per_s else np.inf
+            answer = answer_of(scenario, most=most)
         except PlanError:  # beyond an option's bounds, not possible, or too much to search
             continue
         if answer is not None and answer.fits:

@@ -113,9 +113,11 @@ def stages(plan: Plan, c: Columns, each: Pieces) -> Stages:
     return Stages(number, count, heads, modules, (work[0], work[1], work[2]), each)
 
 
-def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
+def idle_s(
+    plan: Plan, c: Columns, ranks: Stages, microbatches: Array, simulated: bool = True
+) -> Array:
     """Seconds per step in which the slowest rank waits: in closed form, or simulated where that
-    holds for some durations only."""
+    holds for some durations only; 0 there if not simulated."""
     pp, vpp = c.pp, c.vpp
     slowest = ranks.slowest()
     counts, mtp = [float(n) for n in timed_kinds(plan.model).counts], mtp_layers(plan)
@@ -126,6 +128,9 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
     out = schedules.idle_s(c.schedule, fill, slowest, np.maximum(pp, 1.0), microbatches, vpp)
     for code, name in enumerate(SCHEDULES):
         if schedules.is_simulated(name) and np.any(rows := (c.schedule == code) & (pp > 1)):
+            if not simulated:
+                out = np.where(rows, 0.0, out)
+                continue
             each = ranks.each
             durations = [x for work in (*each.layer, each.head, each.module) for x in work]
             timed = rowwise(

@@ -119,11 +119,17 @@ class _Step:
 
 
 def step_time(
-    plan: Plan, c: Columns, numbers: Machine | None = None, *, sums: bool = False
+    plan: Plan,
+    c: Columns,
+    numbers: Machine | None = None,
+    *,
+    sums: bool = False,
+    simulated: bool = True,
 ) -> StepTime:
     """Evaluate all rows. `numbers` replaces the plan's machine, for sensitivities and ablations.
-    sums: without the accounts of operators and traffic."""
-    s = _timed(plan, numbers or machine(plan), c)
+    sums: without the accounts of operators and traffic. simulated: with the idle time of schedules
+    that has no closed form; a lower bound without."""
+    s = _timed(plan, numbers or machine(plan), c, simulated)
     before = merge(*(part(s) for part in _PARTS))
     with section("optimizer"):
         update = _update(s, before)
@@ -151,13 +157,13 @@ def step_time(
     )
 
 
-def _timed(plan: Plan, m: Machine, c: Columns) -> _Step:
+def _timed(plan: Plan, m: Machine, c: Columns, simulated: bool) -> _Step:
     microbatches = c.microbatches(plan.training.global_batch)
     layers = layers_of(plan, m, c)
     with section("pipeline"):
         ranks = ranks_of(plan, c, layers)
         slowest = _slowest(plan, ranks)
-        idle = pipelines.idle_s(plan, c, ranks, microbatches)
+        idle = pipelines.idle_s(plan, c, ranks, microbatches, simulated)
         bubble = pipeline.pipeline_s(slowest.seconds, microbatches, idle)
         bubble = bubble - microbatches * slowest.seconds
         sends = pipelines.sends(plan, m, c, microbatches, ranks.slowest())

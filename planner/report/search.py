@@ -10,6 +10,7 @@ from msgspec import structs
 
 from planner.estimate import Estimates, Outline, uneven
 from planner.estimate.run import busy_s, cost_usd, step_energy_j
+from planner.formulas.divisors import divisors
 from planner.inputs import tables
 from planner.inputs.degrees import TOKENS_PER_CONTEXT_RANK
 from planner.ledger import first
@@ -18,7 +19,7 @@ from planner.search import Candidates, Found, order, pareto, ranked, spent, time
 from planner.search.choose import spanning
 from planner.search.pick import software_of
 from planner.search.room import room, together
-from planner.search.space import MOST_SIMULATED_STAGES, left_out_schedules
+from planner.search.space import MOST_DIVISORS, MOST_SIMULATED_STAGES, STEP, left_out_schedules
 from planner.specs.capabilities import CAPABILITIES, has, values
 from planner.specs.document import extended
 from planner.specs.documents.estimate import PerToken, Ranked
@@ -105,10 +106,18 @@ def _layouts_not_searched(options: Options, plans: Sequence[Plan]) -> list[str]:
     tokens, length = TOKENS_PER_CONTEXT_RANK, first.training.seq_len
     several = any(values(plan.stack, "cp") for plan in plans) and length > 1
     simulated = sorted({name for plan in plans for name in left_out_schedules(plan)})
+    parts = divisors(first.training.global_batch)
     offloads = any(len(values(plan.stack, "offload")) > 1 for plan in plans)
     sentences = {
         f"context parallelism of fewer than {tokens:,} tokens per rank (--cp)": (
             options.cp is None and several and length // tokens < options.gpus
+        ),
+        f"some of the {len(parts):,} micro-batches that divide the global batch of"
+        f" {first.training.global_batch:,}: those that are tried grow by {STEP:g} times at least"
+        " (--micro-batch; --global-batch of fewer divisors)": (
+            options.micro_batch is None
+            and options.grad_accum is None
+            and len(parts) > MOST_DIVISORS
         ),
         "sets of recomputed modules other than those of recipes (--recompute)": (
             options.recompute is None

@@ -245,9 +245,9 @@ def started(
     if allowed.space.count <= 1:
         return _evaluated(plan, _allowed(plan), wanted)  # stated whole, its kernels, too
     (start,) = probed(plan, [allowed.space])
-    if start != plan.start:  # which may forbid layouts
-        variant = plan.choosing(start)
-        allowed = _allowed(variant)
+    if start != plan.start:
+        usual, variant = variant, plan.choosing(start)
+        allowed = allowed if allows_as_much(usual, variant) else _allowed(variant)
     limit = far_s(most) if allowed.space.count > FEW_LAYOUTS else np.inf
     result = _evaluated(variant, allowed, wanted, tick, limit, NEAR)
     return _with_room(plan, result, wanted, most)

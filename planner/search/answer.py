@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import Scenario
 from planner.ledger import is_recording
@@ -20,7 +22,7 @@ from planner.search import (
     started,
     wanted_s,
 )
-from planner.search.choose import Rank, choice, of_all
+from planner.search.choose import ENOUGH, Rank, choice, of_all
 from planner.search.question import KEPT, Question, question_of
 from planner.specs.plan import Plan
 
@@ -41,19 +43,21 @@ def answer_of(
     tick: Callable[[float], None] | None = None,
     beside: Callable[[Outline], int | None] | None = None,
     wanted: Wanted = BEST,
+    most: float = np.inf,
 ) -> Answer | None:
     """Fastest layout that fits over all plans; where none fits, the one that needs the least
     memory. None: none allowed.
 
     tick: called with the share of the work that is done, now and then. beside: another row of the
     chosen plan that is needed in full, which is evaluated with the chosen one. wanted: what
-    the searches are looked at for besides.
+    the searches are looked at for besides. most: seconds of a step per sequence beyond which no
+    layout is wanted; there may be none then, or a slower one.
     """
     plans = scenario.plans
     if tick is None and not wanted.whole and not is_recording():
-        result = kept(question_of((plans, wanted)))
+        result = kept(question_of((plans, wanted, most)))
     else:
-        result = searches(plans, tick, wanted)
+        result = searches(plans, tick, wanted, most)
     evaluated = [entry.estimates for entry in result if entry.estimates is not None]
     if not evaluated:
         return None
@@ -65,17 +69,20 @@ def answer_of(
 
 
 @functools.lru_cache(maxsize=KEPT)
-def kept(question: Question[tuple[Sequence[Plan], Wanted]]) -> tuple[Found, ...]:
+def kept(question: Question[tuple[Sequence[Plan], Wanted, float]]) -> tuple[Found, ...]:
     """The searches of the last few questions."""
-    plans, wanted = question.plans
-    return searches(plans, wanted=wanted)
+    plans, wanted, most = question.plans
+    return searches(plans, wanted=wanted, most=most)
 
 
 def searches(
-    plans: Sequence[Plan], tick: Callable[[float], None] | None = None, wanted: Wanted = BEST
+    plans: Sequence[Plan],
+    tick: Callable[[float], None] | None = None,
+    wanted: Wanted = BEST,
+    most: float = np.inf,
 ) -> tuple[Found, ...]:
     """A search of each plan of a request; other free options are tried where it is not far behind
-    the best."""
+    the best, or what is wanted (most, as in `answer_of`)."""
     steps = len(plans) + sum(bool(plan.free) for plan in plans)
 
     def ticked(step: int) -> Callable[[float], None] | None:
@@ -83,16 +90,17 @@ def searches(
 
     starts: dict[int, Found] = {}
     ranks: dict[int, Rank] = {}
+    known: list[Rank] = [] if np.isinf(most) else [(ENOUGH, most)]
     for step, i in enumerate(in_turn(plans)):
-        most = wanted_s(plans[i], min(ranks.values(), default=None))
-        result = started(plans[i], ticked(step), wanted, most)
+        best = min([*ranks.values(), *known], default=None)
+        result = started(plans[i], ticked(step), wanted, wanted_s(plans[i], best))
         starts[i] = _ended(result, ticked(step))
         if result.estimates is not None:
             ranks[i] = of_all(choice(result.estimates).rank, result.plan)
-    best = min(ranks.values(), default=None)
+    best = min([*ranks.values(), *known], default=None)
     out, step = [], len(plans)
-    known = reached(plans, [starts[i] for i in range(len(plans))], best)
-    for i, (plan, result) in enumerate(zip(plans, known, strict=True)):
+    each = reached(plans, [starts[i] for i in range(len(plans))], best)
+    for i, (plan, result) in enumerate(zip(plans, each, strict=True)):
         far = best is None or i not in ranks or is_far(ranks[i], best, plan, result.reach)
         result = improved(plan, result, wanted, far=far, most=wanted_s(plan, best))
         out.append(_ended(result, ticked(step)) if plan.free else result)

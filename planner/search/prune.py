@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from planner import schedules
 from planner.estimate import Outline, OutlineTime, fit, outline
 from planner.estimate.bound import least_s
 from planner.estimate.factored import Space
@@ -25,12 +26,15 @@ from planner.estimate.ties import TIE
 from planner.ledger import Array
 from planner.search.choose import ranked, timed
 from planner.search.room import room
+from planner.specs.layout import SCHEDULES
 from planner.specs.plan import Plan
 
 _FEW = 16384  # layouts that are evaluated as they are
 _FIRST = 32768  # layouts of the first block; each further one has four times as many
 _REFINED = 4096  # rows whose bound is refined at once, at least
+_PLAIN = 8192  # rows up to which plain columns are faster than factored ones
 _ROUNDING = 1e-9  # relative, of a bound against the time it bounds
+_SIMULATED = [i for i, name in enumerate(SCHEDULES) if schedules.is_simulated(name)]
 _NEEDED = tuple(field.name for field in fields(Need))
 # layouts within a tie of the best are decided by other things than time, at every place of a list
 SLACK = (1 + TIE) ** 2 * (1 + _ROUNDING)
@@ -112,6 +116,8 @@ class _Search:
         bare = _bare(space, np.arange(space.rows), fast)
         (self.least,) = bare.values(least_s(plan, bare.columns()))
         self.refined = np.zeros(space.rows, dtype=bool)
+        # of which idle time is simulated
+        self.simulated = np.isin(space.outer["schedule"], _SIMULATED) & (space.outer["pp"] > 1)
         self.best: dict[int, Array] = {}  # seconds of the best rows of each group so far
         self.blocks: list[tuple[Array, Outline]] = []  # rows and what was evaluated of them
 
@@ -178,14 +184,28 @@ class _Search:
         """The first of these rows whose layouts a block has room for, by refined bounds."""
         rows = rows[: max(_REFINED, budget // 8)]
         rough = rows[~self.refined[rows]]
-        if len(rough):
-            bare = _bare(self.space, rough, self.fast)
-            (seconds,) = bare.values(step_time(self.plan, bare.columns()).seconds)
-            self.least[rough] = np.maximum(self.least[rough], seconds)
-            self.refined[rough] = True
+        self.refined[rough] = True
+        if np.isfinite(self.limit).any():
+            self._raise(rough[self.simulated[rough]], simulated=False)
+            rough = rough[self.least[rough] <= self.limit[self.groups[rough]]]
+        self._raise(rough)
         rows = rows[self.least[rows] <= self.limit[self.groups[rows]]]
         rows = rows[np.argsort(self.least[rows], kind="stable")]
         return rows[: max(1, int(np.searchsorted(np.cumsum(self.space.counts[rows]), budget)))]
+
+    def _raise(self, rows: Array, *, simulated: bool = True) -> None:
+        """Raise the bounds of rows to their seconds with the fastest option. simulated: see
+        `step_time`."""
+        if not len(rows):
+            return
+        bare = _bare(self.space, rows, self.fast)
+        if len(rows) <= _PLAIN:
+            table = bare.flat()
+            seconds = step_time(self.plan, table, sums=True, simulated=simulated).seconds
+        else:
+            time = step_time(self.plan, bare.columns(), simulated=simulated)
+            (seconds,) = bare.values(time.seconds)
+        self.least[rows] = np.maximum(self.least[rows], seconds)
 
     def _learn(self, block: Outline, rows: Array) -> None:
         """Lower the limits by what a block of rows holds."""

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.estimate import Estimates, Outline, fit
 from planner.estimate.factored import Space
-from planner.estimate.memory import peak_memory
-from planner.estimate.step import step_time
+from planner.estimate.memory import Memory, peak_memory
+from planner.estimate.step import StepTime, step_time
 from planner.estimate.ties import TIE
+from planner.formulas.experts import tensor_of
 from planner.formulas.rules import check
 from planner.formulas.rules.stack import ACTS
 from planner.ledger import Array, Ledger, total
@@ -312,6 +313,32 @@ def _may_run(variant: Plan, table: Columns, without: Mapping[str, Array]) -> Arr
     return ok
 
 
+@dataclass(frozen=True)
+class _Evaluated:
+    """Layouts of several requests (at: the rows of each) with the options of a plan, evaluated as
+    far as they are looked at."""
+
+    plan: Plan
+    table: Columns
+    at: list[Array]
+
+    @functools.cached_property
+    def time(self) -> StepTime:
+        return step_time(self.plan, self.table, sums=True)
+
+    @functools.cached_property
+    def memory(self) -> Memory:
+        return peak_memory(self.plan, self.table)
+
+    @functools.cached_property
+    def fits(self) -> tuple[Array, Array, Array]:
+        return fit(self.plan, self.memory)
+
+    @functools.cached_property
+    def estimates(self) -> Estimates:
+        return Estimates(self.plan, self.table, self.time, self.memory, *self.fits)
+
+
 class _Climb:
     """Free options of several requests on the way to their best. memory: layouts have to fit; where
     not, the ranks are evaluated first."""
@@ -326,6 +353,13 @@ class _Climb:
         self.table = joined(tables)
         self.of_row = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
         self.allowed = check(plan.choosing(()), self.table)
+        # ranks that split an expert, with the options that the layouts were searched with
+        self.etp = np.concatenate(
+            [tensor_of(plan.choosing(each.choices), each.table.tp) for each in requests]
+        )
+        fits = [each.rank[0] != NONE for each in requests]
+        self.fits = np.array(fits)[self.of_row]
+        self.known: dict[tuple[Choices, tuple[int, ...]], _Evaluated] = {}
         if not memory:
             alike = range(len(requests))
             self.ranks = self._ranked(requests[0].choices, alike)
@@ -370,39 +404,43 @@ class _Climb:
 
     def _ranked(self, choices: Choices, members: Sequence[int]) -> list[Rank]:
         """The rank of the best layout of each of these requests with these options."""
-        variant = self.plan.choosing(choices)
-        rows = np.flatnonzero(np.isin(self.of_row, members))
-        without = {name: holds[rows] for name, holds in self.allowed.items()}
-        rows = rows[_may_run(variant, self.table.pick(rows), without)]
+        tried = self._evaluated(choices, tuple(members))
         ranks = [_FORBIDDEN] * len(members)
-        if not len(rows):
+        if not len(tried.table):
             return ranks
-        table = self.table.pick(rows)
-        at = [np.flatnonzero(self.of_row[rows] == i) for i in members]
+        at = tried.at
         if self.memory and all(self.ranks[i][0] != ENOUGH for i in members):
-            device, fits = self._needed(variant, table)
+            device, fits = tried.memory.device, tried.fits[0]
             if not fits.any():  # however long they take
                 return [(NONE, float(device[mine].min(initial=np.inf))) for mine in at]
-        time = step_time(variant, table, sums=True)
+        seconds = tried.time.seconds
         if not self.memory:
-            return [(ENOUGH, float(np.min(time.seconds[mine], initial=np.inf))) for mine in at]
+            return [(ENOUGH, float(np.min(seconds[mine], initial=np.inf))) for mine in at]
         # whatever memory the others need, they do not gain
-        open_ = [
-            k
-            for k, (i, mine) in enumerate(zip(members, at, strict=True))
-            if len(mine) and self._faster(float(time.seconds[mine].min()), i)
-        ]
-        if open_:
-            memory = peak_memory(variant, table)
-            result = Estimates(variant, table, time, memory, *fit(variant, memory))
-            for k in open_:
-                ranks[k] = choice(result, at[k]).rank
+        for k, (i, mine) in enumerate(zip(members, at, strict=True)):
+            if len(mine) and self._faster(float(seconds[mine].min()), i):
+                ranks[k] = choice(tried.estimates, mine).rank
         return ranks
 
-    def _needed(self, variant: Plan, table: Columns) -> tuple[Array, Array]:
-        """(bytes per GPU, whether that fits) of these layouts."""
-        memory = peak_memory(variant, table)
-        return memory.device, fit(variant, memory)[0]
+    def _evaluated(self, choices: Choices, members: tuple[int, ...]) -> _Evaluated:
+        """The layouts of these requests with these options, as evaluated before where they were;
+        where experts are split among other numbers of ranks, those with as many times the
+        experts on each, too."""
+        if (choices, members) not in self.known:
+            variant = self.plan.choosing(choices)
+            rows = np.flatnonzero(np.isin(self.of_row, members))
+            table = self.table.pick(rows)
+            ep = table.ep * self.etp[rows] / tensor_of(variant, table.tp)
+            other = (ep >= 1) & (np.mod(ep, 1) == 0) & (ep != table.ep)
+            moved = np.flatnonzero(other & self.fits[rows])  # which saves no memory
+            if len(moved):
+                table = joined([table, replace(table, ep=ep).pick(moved)])
+                rows = np.concatenate([rows, rows[moved]])
+            without = {name: holds[rows] for name, holds in self.allowed.items()}
+            kept = np.flatnonzero(_may_run(variant, table, without))
+            at = [np.flatnonzero(self.of_row[rows[kept]] == i) for i in members]
+            self.known[choices, members] = _Evaluated(variant, table.pick(kept), at)
+        return self.known[choices, members]
 
     def _faster(self, seconds: float, request: int) -> bool:
         level, _ = self.ranks[request]

@@ -37,6 +37,10 @@ MOST_ROWS = 2_000_000
 # stages up to which schedules are tried whose idle time is simulated: actions grow as the square,
 # 80,000 here
 MOST_SIMULATED_STAGES = 64
+# divisors of a global batch up to which each is tried as a micro-batch: published ones have 40 at
+# most; with more, the ratio of one micro-batch that is tried to the next. Choices
+MOST_DIVISORS = 96
+STEP = 1.4
 # layers per recompute group that are searched; the whole chunk besides
 GROUPS = (2, 3, 4, 6, 8, 12, 16)
 # modules that are repeated alone: with experts, with latent attention, with both (Megatron-Bridge,
@@ -125,7 +129,7 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
         wanted &= table["dp"] == request.dp
     table = _where(table, wanted)
 
-    table = _micro_batches(plan, table, batches)
+    table = _micro_batches(plan, table)
     if _all_open(plan):
         table = _where(
             table, np.gcd(table["cp"].astype(int), table["micro_batch"].astype(int)) == 1
@@ -193,7 +197,20 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
     return {name: table[name] for name in ("global_batch", *COLUMNS) if name not in INNER}
 
 
-def _micro_batches(plan: Plan, table: ByName, batches: Sequence[int]) -> ByName:
+def micro_batches(batch: int) -> Sequence[int]:
+    """Micro-batches that are tried of a global batch: its divisors, of more than `MOST_DIVISORS`
+    some that grow by `STEP` at least."""
+    every = divisors(batch)
+    if len(every) <= MOST_DIVISORS:
+        return every
+    out = [1]
+    for size in every:
+        if size >= STEP * out[-1]:
+            out.append(size)
+    return out
+
+
+def _micro_batches(plan: Plan, table: ByName) -> ByName:
     """Every row with each micro-batch that divides the batch of a replica, into as many as
     --grad-accum says where it is given."""
     request = plan.request
@@ -205,10 +222,11 @@ def _micro_batches(plan: Plan, table: ByName, batches: Sequence[int]) -> ByName:
         if request.micro_batch is not None:
             wanted = micro == request.micro_batch
         return _where(table, wanted & (np.mod(micro, 1) == 0))
-    tried = sorted({b for batch in batches for b in divisors(batch)})
-    table = _cross(table, "micro_batch", _choices(request.micro_batch, tried))
     if request.micro_batch is not None:
-        return table
+        return _cross(table, "micro_batch", _choices(request.micro_batch, []))
+    table = _expand(
+        table, ("global_batch",), ("micro_batch",), lambda n: [[b] for b in micro_batches(int(n))]
+    )
     whole = np.mod(table["global_batch"] / table["dp"], table["micro_batch"]) == 0
     return _where(table, whole & _has_room(plan, table))
 

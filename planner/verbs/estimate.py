@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +25,9 @@ from planner.search.pick import pick_of
 from planner.search.room import fit_chance
 from planner.search.why_none import why_none
 from planner.specs.document import UNSET, changed, extended
+from planner.specs.documents.advice import Advice
 from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts, Tighter
-from planner.specs.options import Options, command_line, refuse
+from planner.specs.options import Options, command_line, flag, refuse
 from planner.specs.options.own import ChartName
 from planner.units import show
 from planner.verbs.both_ways import both_ways
@@ -91,7 +93,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
             *advise.deciding(scenario, answer.fits, advice),
             *([] if brief else host_update.without(answer.chosen, answer.row)),
         ],
-        search=_counts(options, answer),
+        search=_counts(options, answer, advice),
         tighter=_tighter(options, answer),
         crossing=crossing(options, answer),
         near_ties=[] if brief else near_ties(options, answer),
@@ -236,7 +238,7 @@ def chosen(options: Options) -> Estimates:
     return taken(options).estimates
 
 
-def _counts(options: Options, answer: Answer) -> SearchCounts:
+def _counts(options: Options, answer: Answer, advice: Sequence[Advice] = ()) -> SearchCounts:
     searched = [search.estimates for search in answer.found if search.estimates is not None]
     return SearchCounts(
         evaluated=sum(e.space.count for e in searched),
@@ -244,5 +246,19 @@ def _counts(options: Options, answer: Answer) -> SearchCounts:
         excluded=sum(search.excluded for search in answer.found),
         rejected=rejections(answer.found),
         software=software(answer.chosen.plan, answer.chosen.table.layout(answer.row)),
-        not_searched=not_searched(options, answer.found),
+        not_searched=_with_worth(not_searched(options, answer.found), options, advice),
     )
+
+
+def _with_worth(sentences: Sequence[str], options: Options, advice: Sequence[Advice]) -> list[str]:
+    """Sentences on what is not searched, with what advice has found it to be worth."""
+    out = list(sentences)
+    for entry in advice:
+        names = {flag(name) for name in entry.changes}
+        names |= {"--allow-idle"} if entry.gpus < options.gpus else set()
+        for i, text in enumerate(sentences):
+            typed = {word.strip("(),;:") for word in text.split()}
+            gains = entry.fits and entry.tokens_change_frac > 0 and out[i] == text
+            if gains and names & typed - {"--stack"}:
+                out[i] = f"{text}: {entry.tokens_change_frac:.1%} faster with {entry.change}"
+    return out

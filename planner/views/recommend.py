@@ -79,8 +79,9 @@ def _cluster(document: SmallestCluster) -> list[Block]:
             *(Command(f"            {command}") for command in commands),
             *elsewhere_lines(document.prices),
             (
-                f"tried       {document.tried:,} clusters of {len(document.types)} kinds: whole"
-                " nodes over which the batch, heads and layers divide"
+                f"tried       {document.tried:,} clusters of"
+                f" {len(document.types) - document.excluded} kinds: whole nodes over which the"
+                f" batch, heads and layers divide{_excluded(document.excluded)}"
             ),
         ],
     )
@@ -141,6 +142,12 @@ def _how_likely(row: ClusterRow) -> str:
     if row.verdict is None:
         return ""
     return f", {row.verdict}" + (f" ({chance_text(row.chance)})" if row.chance is not None else "")
+
+
+def _excluded(kinds: int) -> str:
+    if not kinds:
+        return ""
+    return f"; {kinds} more kind{'' if kinds == 1 else 's'} ruled out by bounds"
 
 
 def _none(goal: str, document: SmallestCluster) -> str:

@@ -19,7 +19,7 @@ from planner.specs.options import flag
 from planner.specs.plan import Plan
 
 _DEGREES = ("tp", "pp", "cp")
-_MOST_LISTED = 100_000  # values that are looked through for the nearest
+_MOST_LISTED = 100_000  # values around the given one that are looked through for the nearest
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,16 @@ class Rule:
         batch = plan.training.global_batch
         given = batch if name == "global_batch" else getattr(layout, name)
         most = {"micro_batch": batch, "global_batch": batch + layout.dp * layout.micro_batch}
-        values = np.arange(1, min(most.get(name, 0) or _most(plan), _MOST_LISTED) + 1.0)
+        last = most.get(name, 0) or _most(plan)
+        first = max(1, min(int(given), last) - _MOST_LISTED // 2)
+        values = np.arange(first, min(last, first + _MOST_LISTED) + 1.0)
         if name in _DEGREES:
             values = values[np.mod(plan.cluster.gpus, values) == 0]
         table = Columns.of([layout]).each(lambda column: np.broadcast_to(column, values.shape))
         varied = Columns(**{**table.named(), name: values})
         fits = values[np.broadcast_to(self.holds(plan, varied), values.shape)]
         nearest = [*fits[fits < given][-1:], *fits[fits > given][:1]]
-        return f"{flag(name)} {' or '.join(f'{value:g}' for value in nearest)}" if nearest else ""
+        return f"{flag(name)} {' or '.join(f'{value:.0f}' for value in nearest)}" if nearest else ""
 
 
 def _most(plan: Plan) -> int:

@@ -1,28 +1,38 @@
-"""Lower bounds of days and dollars of a kind of GPU before any search: a step takes at least its
-GEMMs with weights, at the rate that the largest tiles of the GPU reach under load.
+"""Lower bounds of days and dollars of a kind of GPU before any search. A step takes at least its
+GEMMs with weights, at the rate that the largest tiles of the GPU reach under load:
 
     step >= FLOP / (GPUs * rate * clock * efficiency)
 
-`formulas.kernels.gemm_s` never exceeds that rate, and all else of a step takes time beside it
-(tests/test_recommend_bound.py compares with the picks of many requests).
+`formulas.kernels.gemm_s` never exceeds that rate, and all else of a step takes time beside it. And
+it takes at least its layers, on one GPU each with micro-batches as large as the batch, where all
+their kernels are at their best and nothing is communicated (`layers_gpu_s`): nearer, and some 20 ms
+per kind. tests/test_recommend_bound.py compares both with the picks of many requests.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from planner.estimate.bound import least_s
 from planner.estimate.machine import machine
 from planner.formulas import flops
 from planner.inputs.cluster import price_of
+from planner.inputs.least import least_layout
 from planner.inputs.prices import markets
 from planner.ledger import total
+from planner.search.software import SHORTENS, acts
+from planner.specs.columns import Columns
 from planner.specs.documents.recommend import ClusterRow
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options
+from planner.specs.options import LAYOUT, Options
 from planner.specs.options.recommend import Goal
-from planner.specs.plan import Plan
+from planner.specs.plan import Plan, SoftwareChoice
 from planner.units import in_unit
+from planner.verbs.recommend.limits import DAY_S
 
 _HOUR_S = 3600.0
 Market = str | None  # None: as the request is priced
@@ -43,6 +53,10 @@ class Least:
     def step_s(self, gpus: int) -> float:
         """Seconds of a step on so many GPUs."""
         return self.step_gpu_s / gpus
+
+    def days(self, gpus: int) -> float:
+        """Days of the run on so many GPUs; 0 where its length is not known."""
+        return 0.0 if self.run_gpu_s is None else self.run_gpu_s / gpus / DAY_S
 
     def at_least(self, step_gpu_s: float) -> Least:
         """With so many GPU-seconds of a step, if that is more."""
@@ -80,6 +94,31 @@ def least(plan: Plan, base: Options, tokens: float | None) -> Least:
         if (known := price_of(base, market).usd_per_gpu_hour) is not None
     }
     return Least(step_gpu_s, None if tokens is None else step_gpu_s * tokens / in_step, usd)
+
+
+def layers_gpu_s(plan: Plan, base: Options) -> float:
+    """GPU-seconds of the layers of a step with the micro-batch and the free options that are best.
+    What splits them over ranks makes their GEMMs smaller and adds collectives."""
+    batch = plan.training.global_batch
+    open_ = base.changed(**dict.fromkeys(LAYOUT), pipeline_layout=None)
+    layout = least_layout(plan, open_)
+    table = Columns.of(
+        layout.model_copy(update={"micro_batch": 2**power}) for power in range(batch.bit_length())
+    )
+    replicas = batch / table.micro_batch
+    table = replace(table, dp=replicas, shard_group=replicas)
+
+    def seconds(choices: Iterable[SoftwareChoice]) -> float:
+        return float(np.min(least_s(plan.choosing(tuple(choices)), table) * replicas))
+
+    start = {choice.option: choice for choice in plan.start}
+    out = usual = seconds(plan.start)
+    for choice in plan.free:
+        name = choice.option
+        if name in SHORTENS or choice in plan.start or not acts(name, table):
+            continue  # shortens nothing that such layers have
+        out *= min(seconds((start | {name: choice}).values()) / usual, 1.0)
+    return out
 
 
 def market_names(base: Options) -> list[str]:

@@ -41,6 +41,8 @@ from planner.verbs.recommend.without import Asked, without
 from planner.verbs.requests import Point
 from planner.verbs.workers import Progress
 
+_LONG_DAYS = 365  # of a run; published ones take months
+
 
 def cluster(
     limits: Limits,
@@ -96,14 +98,25 @@ def cluster(
         global_batch=batch,
         goal=limits.goal,
         tried=sum(map(len, answered)),
+        excluded=sum(not points for points in answered),
         answers=Answers(**{aim: _best(within, aim) for aim in GOALS}),
         undecided=undecided([row.answer for row in types if row.answer], limits.goal),
         types=sorted(types, key=lambda kind: _rank(kind.answer, limits.goal)),
         prices=_prices(tried_kinds, answered, limits, "hour" if tokens is None else "run"),
         without=without(request, tried_kinds, counts),
         notes=_notes(request, within or [row for tried in counts for row in rows_of(tried)]),
-        doubts=doubts_of(*(kind.requests[-1] for kind in tried_kinds if kind.requests)),
+        doubts=[
+            *doubts_of(*(kind.requests[-1] for kind in tried_kinds if kind.requests)),
+            *_doubts(limits),
+        ],
     )
+
+
+def _doubts(limits: Limits) -> list[str]:
+    if limits.days is None or limits.days <= _LONG_DAYS:
+        return []
+    years = limits.days / _LONG_DAYS
+    return [f"--days {limits.days:,g} are {years:.1f} years, longer than any published run"]
 
 
 def _notes(request: Asked, rows: Sequence[ClusterRow]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from planner.specs.options import Options, flag
 from planner.specs.options.recommend import Limits
 from planner.specs.plan import Plan
 from planner.verbs.counts import layout_counts
-from planner.verbs.recommend.bound import Least, least
+from planner.verbs.recommend.bound import Least, layers_gpu_s, least
 from planner.verbs.recommend.limits import DAY_S
 
 # where no limit says otherwise: the largest cluster of a published run, Llama 3 405B (arXiv
@@ -43,8 +44,18 @@ class Kind:
     base: Options  # of all counts
     least: Least | None = None  # None where none is tried
     requests: tuple[Options, ...] = ()
+    plans: tuple[Plan, ...] = ()  # of one node
     reason: str | None = None  # why none is tried
     left_out: str | None = None  # which counts are not tried, and why
+
+    @functools.cached_property
+    def nearest(self) -> Least | None:
+        """The nearest bound: of the layers of the stack with the fastest ones."""
+        plans = {plan.stack.id: plan for plan in self.plans}.values()
+        slowed = any(plan.ranks.other is not None for plan in plans)  # whose kernels may be faster
+        if self.least is None or slowed or not plans:
+            return self.least
+        return self.least.at_least(min(layers_gpu_s(plan, self.base) for plan in plans))
 
 
 @dataclass(frozen=True)
@@ -112,8 +123,7 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
             return Kind(
                 name, base, reason=f"its GEMMs alone cost {usd:,.0f} USD at the lowest price known"
             )
-        days = math.inf if limits.days is None else limits.days * _MEDIAN
-        in_time = floor.run_gpu_s / (days * DAY_S)
+        in_time = floor.run_gpu_s / (expected_days(limits) * DAY_S)
         if in_time > fewest.gpus:
             fewest = _Fewest(in_time, f"even its GEMMs alone take more than {limits.days:g} days")
     upper = min(float(most), _powered(cluster, limits))
@@ -132,7 +142,12 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
         )
     left_out = f"fewer than {tried[0]:,} GPUs: {fewest.why}" if tried[0] > every[0] else None
     requests = tuple(base.changed(gpus=n) for n in tried)
-    return Kind(name, base, floor, requests, left_out=left_out)
+    return Kind(name, base, floor, requests, scenario.plans, left_out=left_out)
+
+
+def expected_days(limits: Limits) -> float:
+    """Days that the expected run of a cluster within the limits takes at most."""
+    return math.inf if limits.days is None else limits.days * _MEDIAN
 
 
 def _indivisible(base: Options, node: int, most: int) -> str:

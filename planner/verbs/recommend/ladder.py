@@ -12,14 +12,16 @@ from planner.specs.documents.recommend import ClusterRow
 from planner.specs.options.recommend import GOALS, Goal, Limits
 from planner.verbs.recommend.bound import Least, Market, cost_in
 from planner.verbs.recommend.counts import ORDER, judged
-from planner.verbs.recommend.kinds import Kind
+from planner.verbs.recommend.kinds import Kind, expected_days
 from planner.verbs.recommend.limits import in_reach
 from planner.verbs.requests import Point, answer
 from planner.verbs.workers import Progress
 
-# choices. Work of all counts of all kinds up to which each count is tried: some ten seconds of one
-# core; rungs of the ladder of a kind; kinds whose ladder is refined, those nearest to the goal
+# choices. Work of all counts of all kinds up to which each count is tried, some ten seconds of one
+# core, and of a count without any layout; rungs of the ladder of a kind; kinds whose ladder is
+# refined, those nearest to the goal
 EVERY = 2_000_000
+_EACH = 20_000
 RUNGS = 4
 NEAREST = 3
 # least GPU-seconds of a step over those with fewer GPUs, and with more, that were tried: more GPUs
@@ -146,21 +148,31 @@ class _Trials:
         elsewhere: bool = True,
     ) -> list[int]:
         """Of these positions of a kind those that a bound does not rule out: that could be better
-        by one of the goals than all that were tried."""
+        by one of the goals than all that were tried, once some are."""
+        contests = list(self._contests(k, goals, elsewhere))
         return [
             i
             for i in positions
-            if (least := self._least(k, self.kinds[k].requests[i].gpus)) is not None
-            and any(
-                least.order(goal, self.kinds[k].requests[i].gpus, market)
-                <= self.best.get((goal, market), (math.inf,))
-                for goal, market in self._contests(k, goals, elsewhere)
+            if self._could_win(
+                self.kinds[k].least, gpus := self.kinds[k].requests[i].gpus, contests
             )
+            and self._could_win(self._least(k, gpus), gpus, contests)
         ]
+
+    def _could_win(
+        self, least: Least | None, gpus: int, contests: Sequence[tuple[Goal, Market]]
+    ) -> bool:
+        """Whether a count with this bound could be within the days and the best by some goal."""
+        if least is None or (self.best and least.days(gpus) > expected_days(self.limits)):
+            return False
+        return any(
+            least.order(goal, gpus, market) <= self.best.get((goal, market), (math.inf,))
+            for goal, market in contests
+        )
 
     def _least(self, k: int, gpus: int) -> Least | None:
         """The bounds of a kind at so many GPUs, with what its counts that were tried tell."""
-        least = self.kinds[k].least
+        least = self.kinds[k].nearest
         taken = {row.gpus: row.step_seconds * row.gpus for row in self.rows[k].values() if row.fits}
         if least is None or not taken:
             return least
@@ -174,7 +186,10 @@ class _Trials:
     def work(self) -> float:
         """Work of all counts of all kinds, extrapolated from the counts that were tried."""
         known = [point.work for of_kind in self.tried for point in of_kind.values() if point.work]
-        return sum(len(kind.requests) for kind in self.kinds) * sum(known) / max(len(known), 1)
+        if not known:
+            return 0.0
+        each = _EACH + sum(known) / len(known)
+        return sum(len(kind.requests) for kind in self.kinds) * each
 
     def _rows_at(self, k: int, positions: Sequence[int]) -> list[ClusterRow]:
         return [self.rows[k][i] for i in positions if i in self.rows[k]]
@@ -214,10 +229,12 @@ class _Trials:
         }
 
     def _beside(self, k: int, i: int) -> list[int]:
-        """Half way from a position to the next ones that were tried, and the two next to it on both
-        sides: some counts divide worse than their neighbours."""
+        """Half way from a position to the next ones that were tried or below which a bound rules
+        all out, and the two next to it on both sides: some counts divide worse than their
+        neighbours."""
         known, last = self.tried[k], len(self.kinds[k].requests) - 1
-        below = max((j for j in known if j < i), default=i)
+        lowest = min(self.open(k, range(i), ("cheapest", "smallest")), default=i)
+        below = max((j for j in known if j < i), default=lowest)
         above = min((j for j in known if j > i), default=i)
         halves = {(below + i) // 2, (i + above + 1) // 2}
         positions = halves - set(known) or {i - 2, i - 1, i + 1, i + 2}

@@ -22,7 +22,7 @@ from planner.specs.options.recommend import Limits
 from planner.units import show
 from planner.verbs.batch.critical import read
 from planner.verbs.recommend.counts import ORDER, Count, judged, rows_of
-from planner.verbs.recommend.kinds import MOST_GPUS, Kind, kind
+from planner.verbs.recommend.kinds import MOST_GPUS, Kind, expected_days, kind
 from planner.verbs.recommend.limits import in_reach
 from planner.verbs.requests import answer
 
@@ -196,7 +196,10 @@ def _tried(request: Asked, instead: _Instead, kinds: Sequence[Kind]) -> list[Cou
     for base in kinds:
         options = base.base.changed(**instead.options)
         again = kind(base.name, options, request.model, request.tokens, instead.limits)
-        requests = _spread([r for r in again.requests if r.gpus > instead.above])
+        requests = [r for r in again.requests if r.gpus > instead.above]
+        days, least = expected_days(instead.limits), again.nearest
+        in_time = [r for r in requests if least is None or least.days(r.gpus) <= days]
+        requests = _spread(in_time or requests[-1:])
         together = max(request.jobs, 1)
         for end in range(len(requests), 0, -together):
             some = requests[max(end - together, 0) : end]
