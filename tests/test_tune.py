@@ -19,8 +19,9 @@ from planner.specs.documents.tune import TuneMethod, Tuning
 from planner.specs.options import Options, pairs_of_command, rows
 from planner.specs.options.checked import from_text
 from planner.specs.options.tune import TuneOptions
-from planner.verbs.tune import sizes, tune
+from planner.verbs.tune import csv_text, sizes, tune
 from planner.verbs.tune.methods import BY_NAME, METHODS, SET
+from planner.views.tune import view
 
 FREE: dict[str, Any] = {"model": "qwen2.5-0.5b", "gpu": "rtx4090", "seq_len": 1024}
 SMALL = {**FREE, "stack_defaults": True}  # kernels are not searched, which takes most of the time
@@ -310,3 +311,25 @@ def test_a_method_that_the_trainer_lacks_room_for_says_so() -> None:
     assert "transformers' Trainer does not fit" in answer.on_trainer
     alone = tune(TuneOptions(method="lora"), {**given, "stack": "hf-fsdp"})
     assert alone.on_trainer is None
+
+
+def test_several_cards_are_a_matrix_of_the_answers_of_each() -> None:
+    kinds = ["rtx4090", "a100"]
+    document = tune(TuneOptions(jobs=1, method="full+lora", examples=1000), {**SMALL, "gpu": kinds})
+    for kind, card in zip(kinds, document.cards, strict=True):
+        alone = answered({**SMALL, "gpu": kind}, method="full+lora", examples=1000)
+        assert card.methods == alone.methods
+    shown = view(document)
+    cells = dict(zip(kinds, shown.blocks[0].rows, strict=True))
+    assert shown.blocks[0].header == ["card", "full", "lora"]
+    best = min(
+        (row.cost_usd, card.gpu_title, row.name)
+        for card in document.cards
+        for row in card.methods
+        if row.cost_usd is not None
+    )
+    assert shown.verdict.startswith(f"cheapest: {best[2]} on 1 x {best[1]}")
+    marked = [cell for row in cells.values() for cell in row[1:] if "cheapest" in cell]
+    assert len(marked) == 1
+    assert len(there(there(shown.parts[0]).chart).figure["data"]) == 4
+    assert csv_text(document).count("\n") == 5

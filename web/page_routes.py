@@ -309,7 +309,7 @@ async def presets_page(request: Request) -> Response:
 
 @router.get("/compare", response_class=HTMLResponse)
 async def compare_page(request: Request) -> Response:
-    """Two to four scenarios side by side."""
+    """Two to six scenarios side by side."""
     given = request.query_params
     try:
         scenarios = several(request)

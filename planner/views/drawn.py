@@ -58,6 +58,7 @@ def svg(chart: Chart, leads: Leads = nowhere) -> str:
     names = [str(value) for value in (rows or ys) if isinstance(value, str)]
     longest = max((_LETTER * len(name) + 14 for name in names), default=_LEFT)
     left = min(max(longest, 34.0), _MOST_LEFT) if names else _LEFT
+    left += _LINE if names and not level and layout.get("yaxis", {}).get("title") else 0.0
     top, bottom = _TOP + keys_px, height - _BOTTOM
     across = axes.axis(layout.get("xaxis", {}), xs, left, WIDTH - _RIGHT)
     spec = layout.get("yaxis", {})
@@ -100,9 +101,12 @@ def _values(data: Sequence[Trace], layout: dict[str, Any]) -> tuple[list[Any], l
                 sums[x] = [negative + min(y, 0.0), positive + max(y, 0.0)]
         else:
             ys += [y for y in trace["y"] if y is not None]
-        band = trace.get("error_x", {})
-        xs += [x + m for x, m in zip(trace["x"], band.get("array", ()), strict=False)]
-        xs += [x - m for x, m in zip(trace["x"], band.get("arrayminus", ()), strict=False)]
+        for values, along in ((xs, "x"), (ys, "y")):
+            band = trace.get(f"error_{along}", {})
+            values += [v + m for v, m in zip(trace[along], band.get("array", ()), strict=False)]
+            values += [
+                v - m for v, m in zip(trace[along], band.get("arrayminus", ()), strict=False)
+            ]
     ys += [end for pair in sums.values() for end in pair]
     if any(trace["type"] == "bar" for trace in data) and not any(isinstance(y, str) for y in ys):
         ys.append(0.0)
@@ -314,6 +318,13 @@ def _band(g: _Ground, x: float, y: float, band: dict[str, Any], i: int) -> str:
     return element("path", d=path, stroke_width=1.8, **inks("none", band.get("color", INK)))
 
 
+def _upright_band(g: _Ground, x: float, y: float, band: dict[str, Any], i: int) -> str:
+    """The same upright."""
+    low, high = g.y.at(y - band["arrayminus"][i]), g.y.at(y + band["array"][i])
+    path = f"M{x - 5:.6g} {low:.6g}h10m-5 0V{high:.6g}m-5 0h10"
+    return element("path", d=path, stroke_width=1.8, **inks("none", band.get("color", INK)))
+
+
 def _scatter(trace: Trace, g: _Ground) -> str:
     points = [
         (i, g.x.at(x), g.y.at(y))
@@ -350,10 +361,12 @@ def _markers(trace: Trace, points: Sequence[tuple[int, float, float]], g: _Groun
         dots = "".join(f"M{x:.5g} {y:.5g}h0" for _, x, y in points)
         round_ = {"stroke_linecap": "round", "stroke_width": size}
         return element("path", d=dots, **round_, **look, **inks("none", color))
-    out, band = [], trace.get("error_x")
+    out, level, upright = [], trace.get("error_x"), trace.get("error_y")
     for i, x, y in points:
-        if band and "array" in band:
-            out.append(_band(g, trace["x"][i], y, {"color": color, **band}, i))
+        if level:
+            out.append(_band(g, trace["x"][i], y, {"color": color, **level}, i))
+        if upright:
+            out.append(_upright_band(g, x, trace["y"][i], {"color": color, **upright}, i))
         out.append(_mark(trace, i, g, _symbol(symbol, x, y, size, color)))
     return element("g", *out, **look, **inks(color))
 

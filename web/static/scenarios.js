@@ -4,7 +4,7 @@ import { make, store, stored, text } from "./boot.js";
 const SAVED = "dpplan-scenarios";
 const COMPARED = "dpplan-compare";
 const NAME = 80; // letters, as the page of the comparison takes them
-const SLOTS = ["a", "b", "c", "d"];
+const SLOTS = ["a", "b", "c", "d", "e", "f"];
 
 export function listSaved(go) {
   const list = document.getElementById("saved");

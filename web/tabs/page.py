@@ -77,18 +77,24 @@ def drawn_answer(
 ) -> tuple[str, list[Chart]]:
     """A view as a part of a page, and its charts. to: where its links lead; more: of a form."""
     shown = parts_of(view, to, text("apply"), paper=False)
-    shown["parts"] = [_seen(part) for part in shown["parts"]]
+    shown["parts"] = [_seen(part, to) for part in shown["parts"]]
     charts = [chart for part in shown["parts"] if (chart := _chart_of(part)) is not None]
     runs = [list(run) for _, run in groupby(shown["parts"], lambda p: isinstance(p, Chart))]
     usual = {"command": "", "sheet": "", "unused": "", "again": "", "conflicts": (), "path": "/"}
     return rendered("tab_answer.html", **usual | more, view=shown, runs=runs), charts
 
 
-def _seen(part: dict[str, Any] | Chart) -> dict[str, Any] | Chart:
-    """A part with its chart as it is seen."""
+def _seen(part: dict[str, Any] | Chart, to: Callable[[Link], str | None]) -> dict[str, Any] | Chart:
+    """A part with its chart as it is seen; points that keep a command lead where it does."""
+
+    def leads(kept: Any) -> str | None:
+        return to(Link(command=kept)) if isinstance(kept, str) else None
+
     if isinstance(part, Chart):
-        return drawn(part, tables=False)
-    return part if part["chart"] is None else {**part, "chart": drawn(part["chart"], tables=False)}
+        return drawn(part, leads=leads, tables=False)
+    if part["chart"] is None:
+        return part
+    return {**part, "chart": drawn(part["chart"], leads=leads, tables=False)}
 
 
 def _chart_of(part: dict[str, Any] | Chart) -> Chart | None:

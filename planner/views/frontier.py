@@ -1,0 +1,105 @@
+"""Cost against time: every choice with its bands, those that another beats in both dimmed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.units import show
+from planner.views.chart import Chart
+from planner.views.figures import CYCLE, FROM_ZERO, axis, figure, line, markers, note
+
+_FAINT = 0.35  # of a choice that another beats in time and money
+_MOST_LABELS = 8  # choices from which those that another beats have none
+_HOURS = 2.0  # days below which the axis is in hours
+
+Ends = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A choice in days and USD. kind: its color; label: beside its mark; days_band, usd_band: ends
+    of the 80 % bands; says: on pointing at it; thin: few or poor runs validate it; sizes: other
+    numbers of GPUs of the same kind, (label, days, USD)."""
+
+    kind: str
+    label: str
+    days: float
+    usd: float
+    days_band: Ends
+    usd_band: Ends
+    says: str
+    command: str
+    thin: bool = False
+    sizes: Sequence[tuple[str, float, float]] = ()
+
+    def is_beaten(self, others: Sequence[Offer]) -> bool:
+        """Whether another choice takes no more days and no more money, and less of one."""
+        mine = (self.days, self.usd)
+        return any(
+            o.days <= mine[0] and o.usd <= mine[1] and (o.days, o.usd) != mine for o in others
+        )
+
+
+def frontier(name: str, title: str, offers: Sequence[Offer], of: str) -> Chart | None:
+    """Cost against time of what has both; of: what a mark is, for the caption."""
+    if not offers:
+        return None
+    hours = max(offer.days for offer in offers) < _HOURS
+    unit, per_day = ("hours", 24.0) if hours else ("days", 1.0)
+    kinds = list(dict.fromkeys(offer.kind for offer in offers))
+    colors = {kind: CYCLE[i % len(CYCLE)] for i, kind in enumerate(kinds)}
+    data, shown = [], set[str]()
+    for offer in offers:
+        color, x = colors[offer.kind], offer.days * per_day
+        if offer.sizes:
+            along = [(days * per_day, usd) for _, days, usd in offer.sizes]
+            texts = [
+                f"{offer.kind}, {label}: {show(days, 'days')}, {show(usd, 'USD')}"
+                for label, days, usd in offer.sizes
+            ]
+            xs, ys = [at for at, _ in along], [usd for _, usd in along]
+            data.append(line("", xs, ys, color, texts, "dot", "circle", showlegend=False))
+        data.append(
+            markers(
+                offer.kind,
+                [x],
+                [offer.usd],
+                color,
+                [offer.says],
+                size=12,
+                symbol="circle-open" if offer.thin else "circle",
+                opacity=_FAINT if offer.is_beaten(offers) else 1.0,
+                showlegend=offer.kind not in shown,
+                error_x=_band(x, offer.days_band, per_day),
+                error_y=_band(offer.usd, offer.usd_band, 1.0),
+                customdata=[offer.command],
+            )
+        )
+        shown.add(offer.kind)
+    notes = [
+        note(o.label, o.days * per_day, o.usd, xanchor="left", xshift=9, yshift=9)
+        for o in offers
+        if len(offers) <= _MOST_LABELS or not o.is_beaten(offers)
+    ]
+    thin = " Hollow: few or poor validated runs." if any(o.thin for o in offers) else ""
+    sizes = " Dotted: its other sizes within the limits." if any(o.sizes for o in offers) else ""
+    return Chart(
+        name,
+        title,
+        "",
+        figure(data, axis(unit, FROM_ZERO), axis("USD", FROM_ZERO), annotations=notes),
+        caption=f"{of}; the lines are the 80 % bands. Faint: another takes no more days and no"
+        f" more money.{sizes}{thin}",
+    )
+
+
+def _band(value: float, ends: Ends, scale: float) -> dict[str, object]:
+    """plotly's bar of an error."""
+    low, high = (value if end is None else end * scale for end in ends)
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - value],
+        "arrayminus": [value - low],
+    }
