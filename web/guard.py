@@ -40,7 +40,13 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+EMBED = "embed"  # in an address: the answer alone, which pages of others may show in a frame
 HEADERS = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+FRAMED = [
+    (name, value.replace(b" frame-ancestors 'none'", b""))
+    for name, value in HEADERS
+    if name != b"x-frame-options"
+]
 
 # what a body may be, by path; a page of another origin can send neither without being asked first
 # but a form, which says whose page it is on
@@ -106,12 +112,15 @@ class Guard:
             return
 
         started = False
+        asked = scope.get("query_string", b"").split(b"&")
+        framed = scope["method"] == "GET" and f"{EMBED}=1".encode() in asked
 
         async def send_with(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
+                added = FRAMED if framed else HEADERS
+                message = {**message, "headers": [*message.get("headers", []), *added]}
             await send(message)
 
         headers = Headers(scope=scope)

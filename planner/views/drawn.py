@@ -11,8 +11,8 @@ from typing import Any
 from planner.views import axes
 from planner.views.axes import Axis
 from planner.views.chart import Chart, Trace
-from planner.views.figures import GREY, GRID_LINE, INK, SILVER, SLATE
-from planner.views.groups import lighter, ramp
+from planner.views.figures import GREY, GRID_LINE, GROUND, INK, SILVER, SLATE
+from planner.views.groups import is_light, lighter, ramp
 from planner.views.svg import HATCHED, drawing, element, hatch, inks, title, words
 
 WIDTH = 600.0
@@ -305,7 +305,9 @@ def _beside(text: str, start: float, end: float, y: float, trace: Trace, g: _Gro
     """The text of a level bar: inside where the trace says so, else behind it, or before it
     where room is short."""
     if trace["textposition"] == "inside":
-        return _text(text, start + 6, y + 4, style="fill:#fff")
+        has_room = _LETTER * len(text) + 10 < end - start
+        ink = INK if is_light(_color(trace)) else GROUND
+        return _text(text, start + 6, y + 4, style=f"fill:{ink}") if has_room else ""
     if end + 6 + _LETTER * len(text) <= WIDTH:
         return _text(text, end + 5, y + 4, class_="note")
     return _text(text, start - 5, y + 4, "end", class_="note")

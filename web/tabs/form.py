@@ -71,7 +71,7 @@ def _field(tab: Tab, row: Row, texts: list[str], pasted: dict[str, str]) -> dict
     if sentence and out["kind"] == "text":
         out["value"] = "; ".join(texts) if row.is_several else sentence
     if several(tab, row):
-        texts = [catalogue_id(row, text) or text for text in texts]
+        texts = [catalogue_id(row, value) or value for value in texts]
         known = [choice["value"] for choice in out["choices"]]
         more = [{"value": value, "label": value} for value in texts if value not in known]
         out |= {

@@ -4,6 +4,7 @@ other tabs take over."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any
@@ -14,8 +15,9 @@ from planner.specs.options import flag
 from planner.views.chart import Chart
 from planner.views.html import parts_of
 from planner.views.view import Link, View, with_doubts
+from web import parts
 from web.render import drawn, rendered
-from web.state import Pairs, stated
+from web.state import MARK, Pairs, stated
 from web.tabs.base import Tab, TabRequest, requested
 from web.tabs.form import form
 from web.texts import text
@@ -36,7 +38,11 @@ def page(
     body, charts, error, plan = "", list[Chart](), None, None
     taken, left = tab.split(pairs)
     try:
-        with requested(tab, taken, files) as request:
+        with requested(tab, taken, files) as plain:
+            request = replace(plain, progress=parts.counting())
+            if (sooner := tab.answers.sooner(request)) is not None:
+                part, _ = drawn_answer(tab.answers.view(sooner, request), _address(tab, request))
+                parts.meanwhile(part)
             document = tab.answers.find(request)
             view = with_doubts(tab.answers.view(document, request), tab.answers.out(document))
             read = tab.answers.plan(document)
@@ -56,6 +62,7 @@ def page(
             command=tab.answers.command(document, request),
             sheet=f"{tab.path}.csv?{urlencode(pairs)}" if view.csv else "",
             unused=unused,
+            **_elsewhere(tab, taken),
             again=again,
             conflicts=plan.conflicts,
             path="/" if tab.files else tab.path,
@@ -72,6 +79,14 @@ def page(
     }
 
 
+def _elsewhere(tab: Tab, pairs: Pairs) -> dict[str, str]:
+    """Addresses of the document of an answer, and of the answer alone; none of posted files."""
+    if not tab.documents:
+        return {}
+    query = urlencode([(n, t) for n, t in pairs if t and not n.startswith(MARK)])
+    return {"api": f"/api/{tab.address}?{query}", "embed": f"{tab.path}?{query}&embed=1"}
+
+
 def drawn_answer(
     view: View, to: Callable[[Link], str | None], **more: Any
 ) -> tuple[str, list[Chart]]:
@@ -81,6 +96,7 @@ def drawn_answer(
     charts = [chart for part in shown["parts"] if (chart := _chart_of(part)) is not None]
     runs = [list(run) for _, run in groupby(shown["parts"], lambda p: isinstance(p, Chart))]
     usual = {"command": "", "sheet": "", "unused": "", "again": "", "conflicts": (), "path": "/"}
+    usual |= {"api": "", "embed": ""}
     return rendered("tab_answer.html", **usual | more, view=shown, runs=runs), charts
 
 

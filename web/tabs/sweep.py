@@ -94,7 +94,7 @@ def _find(request: TabRequest) -> Comparison:
     for name in named & given.keys():
         del given[name]
     try:
-        return compare.compare(compared.changed(sweep=sweep, jobs=1), given)
+        return compare.compare(compared.changed(sweep=sweep, jobs=1), given, request.progress)
     except PlanError as error:
         typed = [field for name, field, values in fields if values and f"{name}=" in str(error)]
         if over and error.field.startswith("--sweep"):
