@@ -112,8 +112,7 @@ class Guard:
             return
 
         started = False
-        asked = scope.get("query_string", b"").split(b"&")
-        framed = scope["method"] == "GET" and f"{EMBED}=1".encode() in asked
+        framed = _is_framed(scope)
 
         async def send_with(message: Message) -> None:
             nonlocal started
@@ -264,13 +263,20 @@ def _of_this_page(scope: Scope, headers: Headers, _: Served) -> Refused | None:
     return None
 
 
+def _is_framed(scope: Scope) -> bool:
+    """Whether an answer alone is requested, for a frame of another page."""
+    asked = scope.get("query_string", b"").split(b"&")
+    return scope["method"] == "GET" and f"{EMBED}=1".encode() in asked
+
+
 def _is_link(scope: Scope, headers: Headers) -> bool:
-    """Whether a person follows a link in a window of its own
+    """Whether a person follows a link in a window of its own, or a page shows an answer in a frame
     (https://www.w3.org/TR/fetch-metadata/)."""
+    places = ("document", "iframe") if _is_framed(scope) else ("document",)
     return (
         scope["method"] == "GET"
         and headers.get("sec-fetch-mode") == "navigate"
-        and headers.get("sec-fetch-dest", "document") == "document"
+        and headers.get("sec-fetch-dest", "document") in places
     )
 
 

@@ -93,7 +93,7 @@ async def _waited(
     workers: Workers,
     job: Job,
     linger_s: Callable[[], float],
-    heard: Callable[[str], None],
+    heard: Callable[[str], None] = _unheard,
 ) -> bytes:
     """Result of a job, as long as a client waits for it."""
     future = asyncio.wrap_future(job.future)

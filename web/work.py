@@ -98,7 +98,7 @@ class Workers:
         """End all threads and processes."""
         with self._lock:
             threads, self._threads = self._threads, []
-            for process in self._processes:
+            for process in tuple(self._processes):  # threads add to them meanwhile
                 process.kill()
         for _ in threads:
             with contextlib.suppress(queue.Full):

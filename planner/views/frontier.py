@@ -11,7 +11,8 @@ from planner.views.figures import CYCLE, FROM_ZERO, axis, figure, line, markers,
 
 _FAINT = 0.35  # of a choice that another beats in time and money
 _MOST_LABELS = 8  # choices from which those that another beats have none
-_HOURS = 2.0  # days below which the axis is in hours
+# units of the axis, how many are a day, and the days from which each is used
+_UNITS = (("days", 1.0, 2.0), ("hours", 24.0, 0.1), ("minutes", 1440.0, 0.0))
 
 Ends = tuple[float | None, float | None]
 
@@ -45,8 +46,8 @@ def frontier(name: str, title: str, offers: Sequence[Offer], of: str) -> Chart |
     """Cost against time of what has both; of: what a mark is, for the caption."""
     if not offers:
         return None
-    hours = max(offer.days for offer in offers) < _HOURS
-    unit, per_day = ("hours", 24.0) if hours else ("days", 1.0)
+    longest = max(offer.days for offer in offers)
+    unit, per_day = next((u, p) for u, p, least in _UNITS if longest >= least)
     kinds = list(dict.fromkeys(offer.kind for offer in offers))
     colors = {kind: CYCLE[i % len(CYCLE)] for i, kind in enumerate(kinds)}
     data, shown = [], set[str]()
@@ -89,7 +90,7 @@ def frontier(name: str, title: str, offers: Sequence[Offer], of: str) -> Chart |
         title,
         "",
         figure(data, axis(unit, FROM_ZERO), axis("USD", FROM_ZERO), annotations=notes),
-        caption=f"{of}; the lines are the 80 % bands. Faint: another takes no more days and no"
+        caption=f"{of}; the lines are the 80 % bands. Faint: another takes no more time and no"
         f" more money.{sizes}{thin}",
     )
 

@@ -42,7 +42,9 @@ def _of_cards(r: Tuning) -> View:
         parts=(
             replace(_matrix(r, best), chart=_offers(r, priced)),
             *(
-                replace(_methods(card), lead=False, title=_card(card), text=[], folded=True)
+                replace(
+                    _methods(card), lead=False, title=_card(card), text=[], folded=True, chart=None
+                )
                 for card in r.cards
             ),
         ),

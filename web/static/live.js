@@ -26,7 +26,7 @@ function busy(on) {
   cancel.addEventListener("click", () => {
     running?.abort();
     busy(false);
-    for (const one of document.querySelectorAll(".tab-wait, .meanwhile")) one.remove();
+    for (const one of document.querySelectorAll(".tab-wait")) one.remove();
     said(text("cancelled"));
   });
   form().querySelector(".tab-submit").append(cancel);
@@ -49,8 +49,7 @@ function replaced(next) {
   if (same && focused.name) same.focus();
 }
 
-function shown(page) {
-  const rest = behind(page);
+function shown(rest) {
   if (!rest.length) return;
   for (const old of behind(document)) old.remove();
   form().after(...rest);
@@ -63,11 +62,12 @@ function arrived(page, before, push) {
     return;
   }
   const strip = page.querySelector(".strip");
+  const rest = behind(page); // before its form is taken from it
   if (filled() === before) replaced(next);
   document.querySelector(".tabs").replaceChildren(...page.querySelector(".tabs").childNodes);
   document.getElementById("strip").replaceChildren(...strip.querySelector("#strip").childNodes);
   document.querySelector(".strip").hidden = strip.hidden;
-  shown(page);
+  shown(rest);
   dressAll(JSON.parse(page.getElementById("boot").textContent).charts ?? []);
   push();
 }
@@ -93,7 +93,7 @@ async function ask(address, request, push) {
         arrived(page, before, push);
         break;
       }
-      if (page.querySelector(".meanwhile, .tab-wait ~ .tab-wait")) shown(page);
+      if (page.querySelector(".meanwhile, .tab-wait ~ .tab-wait")) shown(behind(page));
     }
   } catch (error) {
     if (error.name === "AbortError") return; // a newer request, or nobody waits

@@ -33,7 +33,7 @@ bar?.addEventListener("click", async (event) => {
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   try {
-    await fetch(document.querySelector("link[rel=icon]").href, { method: "HEAD", cache: "no-store" });
+    await fetch(document.querySelector("link[rel=icon]").href, { cache: "no-store" });
   } catch {
     document.querySelector(".away")?.remove();
     bar.after(make("p", { class: "problem away", role: "alert" }, text("offline")));
