@@ -743,7 +743,7 @@ def test_kinds_and_cards_are_chosen_where_the_answer_stands(page: Page, address:
     person = Person(page)
     page.goto(f"{address}/recommend?{urlencode(PAIRS['/recommend'])}")
     expect(answered(page)).to_contain_text("of 2 kinds")
-    person.click(".several summary")
+    person.click(page.locator(".several summary").first)
     person.click(page.get_by_role("checkbox", name="NVIDIA H100 SXM5 80 GB", exact=True))
     expect(page.locator("#found")).to_contain_text("of 3 kinds")
     assert page.url.count("gpu=") >= 3
@@ -755,7 +755,7 @@ def test_kinds_and_cards_are_chosen_where_the_answer_stands(page: Page, address:
 
     page.goto(f"{address}/tune?{urlencode(PAIRS['/tune'])}")
     expect(answered(page)).to_contain_text("Fine-tuning of")
-    person.click(".several summary")
+    person.click(page.locator(".several summary").first)
     person.click(page.get_by_role("checkbox", name="NVIDIA L4", exact=True))
     expect(page.locator("#found")).to_contain_text("1 of each of 2 cards")
     expect(page.locator("#chart-tune-cards .drawn a").first).to_be_visible()
@@ -840,8 +840,7 @@ def test_an_answer_stands_in_a_page_of_others(page: Page, browser: Browser, addr
     outside = context.new_page()
     query = urlencode(FIXED)
     frames = [f"<iframe src='{address}/?{query}{more}'></iframe>" for more in ("&embed=1", "")]
-    outside.route("http://wiki.example/", lambda route: route.fulfill(body="".join(frames)))
-    outside.goto("http://wiki.example/")
+    outside.set_content("".join(frames))
     embedded = outside.frame_locator("iframe").first
     expect(embedded.locator(".card .value").first).to_be_visible()
     expect(embedded.locator(".tabs")).to_be_hidden()
@@ -875,7 +874,9 @@ def test_a_walk_ends_with_the_figures_of_the_command(page: Page, address: str, s
         label = rng.choice(sorted(TYPED))
         name, words = TYPED[label]
         word = rng.choice([word for word in words if word != chosen.get(name)])
-        Person(page).type(label, word)
+        field = page.get_by_role("textbox", name=label, exact=True)
+        field.fill(word)
+        field.press("Enter")
         chosen[name] = word
         expect(page).to_have_url(re.compile(f"{name}={re.escape(word)}"))
         settled(page)

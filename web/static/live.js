@@ -136,7 +136,9 @@ document.addEventListener("change", (event) => {
   clearTimeout(timer);
   timer = setTimeout(send, QUIET_MS, event.target === chosen());
 });
-addEventListener("popstate", () => location.reload());
+addEventListener("popstate", () => ask(location.href, {}, () => {}));
+// parts that came before the answer
+if (document.getElementById("found")) for (const one of document.querySelectorAll(".meanwhile, .tab-wait")) one.remove();
 
 for (const kind of ["dragover", "dragleave", "drop"]) {
   document.addEventListener(kind, (event) => {

@@ -112,16 +112,21 @@ def _current(name: str, request: TabRequest) -> Any:
     return None if filled_in is None else filled_in.value
 
 
+def _number(value: Any) -> tuple[Any, str]:
+    """A number that is written with its unit, and the unit; another value as it is."""
+    if isinstance(value, str):
+        number, _, unit = value.partition(" ")
+        with contextlib.suppress(ValueError):
+            return float(number), unit
+    return value, ""
+
+
 def _around(name: str, field: str, request: TabRequest) -> str:
     """A range through the current value. Raises PlanError where it has none."""
     row, value = rows(Options)[name], _current(name, request)
     if row.choices:
         return ",".join(map(str, row.choices))
-    unit = ""
-    if isinstance(value, str):  # with its unit
-        number, _, unit = value.partition(" ")
-        with contextlib.suppress(ValueError):
-            value = float(number)
+    value, unit = _number(value)
     if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
         raise PlanError(field, None, "is needed: there is no current value to go around")
     if row.kind is int:
@@ -133,7 +138,7 @@ def _around(name: str, field: str, request: TabRequest) -> str:
 
 def _view(document: Comparison, request: TabRequest) -> View:
     axes = [dimension.name for dimension in document.dimensions if dimension.swept]
-    filled_in = {name: _current(name, request) for name in axes}
+    filled_in = {name: _number(_current(name, request))[0] for name in axes}
     now = {**request.state.options.given(), **filled_in}
     return shown.view(document, now, compare.csv_text(document))
 
