@@ -22,6 +22,7 @@ from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import csv_text, sizes, tune
 from planner.verbs.tune.methods import BY_NAME, METHODS, SET
 from planner.views.tune import view
+from planner.views.view import Block
 
 FREE: dict[str, Any] = {"model": "qwen2.5-0.5b", "gpu": "rtx4090", "seq_len": 1024}
 SMALL = {**FREE, "stack_defaults": True}  # kernels are not searched, which takes most of the time
@@ -331,5 +332,7 @@ def test_several_cards_are_a_matrix_of_the_answers_of_each() -> None:
     assert shown.verdict.startswith(f"cheapest: {best[2]} on 1 x {best[1]}")
     marked = [cell for row in cells.values() for cell in row[1:] if "cheapest" in cell]
     assert len(marked) == 1
-    assert len(there(there(shown.parts[0]).chart).figure["data"]) == 4
+    matrix = shown.parts[0]
+    assert isinstance(matrix, Block)
+    assert len(there(matrix.chart).figure["data"]) == 4
     assert csv_text(document).count("\n") == 5

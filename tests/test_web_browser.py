@@ -799,7 +799,7 @@ def test_a_config_goes_through_every_lens(page: Page, address: str) -> None:
     person.tab("Plan", "Schedule")
     person.did(25)
     expect(answered(page)).to_contain_text("idle")
-    assert "forward" in page.locator("#chart-schedule .drawn title").first.text_content()
+    assert "forward" in (page.locator("#chart-schedule .drawn title").first.text_content() or "")
 
 
 def test_a_slow_answer_comes_in_parts_and_is_cancelled(page: Page, address: str) -> None:
