@@ -203,6 +203,6 @@ def test_plans_side_by_side_begin_with_the_options_that_differ() -> None:
     }
     points = dict(zip(requests, answer(list(requests.values())), strict=True))
     block = shown.view(compare.side_by_side(points), {}).blocks[0]
-    assert block.title == "2 plans: what differs"
+    assert block.title == "2 plans side by side"
     assert block.header == ["input", "base", "wide"]
     assert [row[1:] for row in block.rows] == [["8", "16"], ["1", "2"]]

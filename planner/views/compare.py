@@ -158,10 +158,10 @@ def _inputs(comparison: Comparison, answered: Sequence[Point]) -> list[Block]:
     if not names:
         return []
     block = Block(
-        f"{len(answered)} plans: what differs",
+        f"{len(answered)} plans side by side",
         header=["input", *(row.label for row in answered)],
         rows=[[_option(name), *(options.get(name, "") for options in given)] for name in names],
-        order="as the form has them",
+        order="inputs that differ",
     )
     return [block]
 

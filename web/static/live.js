@@ -62,7 +62,7 @@ function arrived(page, before, push) {
     return;
   }
   const strip = page.querySelector(".strip");
-  const rest = behind(page); // before its form is taken from it
+  const rest = behind(page).filter((one) => !one.matches(".tab-wait, .meanwhile")); // before its form is taken from it
   if (filled() === before) replaced(next);
   document.querySelector(".tabs").replaceChildren(...page.querySelector(".tabs").childNodes);
   document.getElementById("strip").replaceChildren(...strip.querySelector("#strip").childNodes);
