@@ -679,6 +679,11 @@ def answered(page: Page) -> Locator:
     return page.locator("#found")
 
 
+def opened(page: Page, url: str) -> None:
+    """A page whose answer comes in parts, for which the tests wait by what it says."""
+    page.goto(url, wait_until="commit")
+
+
 QUICK = {"stack_defaults": "true"}  # kernels are not searched, which takes most of the time
 SMALL = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "4"}
 
@@ -741,7 +746,7 @@ def test_kinds_and_cards_are_chosen_where_the_answer_stands(page: Page, address:
     """The cheapest of three kinds (21), which card for a model (22), a network and its knee (24):
     a choice is answered on the page, with undo and redo (26)."""
     person = Person(page)
-    page.goto(f"{address}/recommend?{urlencode(PAIRS['/recommend'])}")
+    opened(page, f"{address}/recommend?{urlencode(PAIRS['/recommend'])}")
     expect(answered(page)).to_contain_text("of 2 kinds")
     person.click(page.locator(".several summary").first)
     person.click(page.get_by_role("checkbox", name="NVIDIA H100 SXM5 80 GB", exact=True))
@@ -753,10 +758,10 @@ def test_kinds_and_cards_are_chosen_where_the_answer_stands(page: Page, address:
     settled(page)
     expect(page.locator(".badge")).to_contain_text("It fits")
 
-    page.goto(f"{address}/tune?{urlencode(PAIRS['/tune'])}")
+    opened(page, f"{address}/tune?{urlencode(PAIRS['/tune'])}")
     expect(answered(page)).to_contain_text("Fine-tuning of")
     person.click(page.locator(".several summary").first)
-    person.click(page.get_by_role("checkbox", name="NVIDIA L4", exact=True))
+    person.click(page.get_by_role("checkbox", name="NVIDIA GeForce RTX 3090", exact=True))
     expect(page.locator("#found")).to_contain_text("1 of each of 2 cards")
     expect(page.locator("#chart-tune-cards .drawn a").first).to_be_visible()
     person.click(answered(page).locator("tbody a").first)
@@ -766,7 +771,7 @@ def test_kinds_and_cards_are_chosen_where_the_answer_stands(page: Page, address:
 
     layout = {"tp": "1", "pp": "1", "zero": "1", "micro_batch": "8", "recompute": "none"}
     given = {**SMALL, "gpus": "16", **layout, **QUICK, "over": "gpus", "values": "8,16"}
-    page.goto(f"{address}/sweep?{urlencode(given)}")
+    opened(page, f"{address}/sweep?{urlencode(given)}")
     before = answered(page).locator(".verdict-line").inner_text()
     page.locator("#f-values").fill("")
     person.choose("Sweep", "nic_bandwidth")
@@ -804,7 +809,7 @@ def test_a_config_goes_through_every_lens(page: Page, address: str) -> None:
 
 def test_a_slow_answer_comes_in_parts_and_is_cancelled(page: Page, address: str) -> None:
     """The first part of a long answer is there while the rest is computed (29)."""
-    page.goto(f"{address}/tune?{urlencode(PAIRS['/tune'])}")
+    opened(page, f"{address}/tune?{urlencode(PAIRS['/tune'])}")
     answered(page)
     person = Person(page)
     page.locator("#f-method").fill("")

@@ -265,8 +265,8 @@ def _of_this_page(scope: Scope, headers: Headers, _: Served) -> Refused | None:
 
 def _is_framed(scope: Scope) -> bool:
     """Whether an answer alone is requested, for a frame of another page."""
-    asked = scope.get("query_string", b"").split(b"&")
-    return scope["method"] == "GET" and f"{EMBED}=1".encode() in asked
+    pairs = scope.get("query_string", b"").split(b"&")
+    return scope["method"] == "GET" and f"{EMBED}=1".encode() in pairs
 
 
 def _is_link(scope: Scope, headers: Headers) -> bool:

@@ -42,8 +42,8 @@ class Offer:
         )
 
 
-def frontier(name: str, title: str, offers: Sequence[Offer], of: str) -> Chart | None:
-    """Cost against time of what has both; of: what a mark is, for the caption."""
+def frontier(name: str, title: str, offers: Sequence[Offer], subject: str) -> Chart | None:
+    """Cost against time of what has both; subject: meaning of a mark, for the caption."""
     if not offers:
         return None
     longest = max(offer.days for offer in offers)
@@ -90,7 +90,7 @@ def frontier(name: str, title: str, offers: Sequence[Offer], of: str) -> Chart |
         title,
         "",
         figure(data, axis(unit, FROM_ZERO), axis("USD", FROM_ZERO), annotations=notes),
-        caption=f"{of}; the lines are the 80 % bands. Faint: another takes no more time and no"
+        caption=f"{subject}; the lines are the 80 % bands. Faint: another takes no more time and no"
         f" more money.{sizes}{thin}",
     )
 

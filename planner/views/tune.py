@@ -34,10 +34,10 @@ def _of_cards(r: Tuning) -> View:
         "fastest": min(fitting, key=lambda pair: pair[1].run_s or 0.0, default=None),
         "cheapest": min(priced, key=lambda pair: pair[1].cost_usd or 0.0, default=None),
     }
-    said = [f"{word}: {_choice(*pair)}" for word, pair in reversed(best.items()) if pair]
+    answers = [f"{word}: {_choice(*pair)}" for word, pair in reversed(best.items()) if pair]
     return View(
         f"Fine-tuning of {r.model.title}: {r.gpus:,} of each of {len(r.cards)} cards",
-        "; ".join(said) or "nothing fits on any card",
+        "; ".join(answers) or "nothing fits on any card",
         "yes" if fitting else "no",
         parts=(
             replace(_matrix(r, best), chart=_offers(r, priced)),
@@ -54,7 +54,7 @@ def _of_cards(r: Tuning) -> View:
 
 
 def _notes(cards: Sequence[Tuning]) -> list[str]:
-    """Notes of all cards once; those of some with the name of each."""
+    """Common notes once, then the notes that differ, each with the name of its card."""
     common = [note for note in cards[0].notes if all(note in card.notes for card in cards)]
     apart = [
         f"{card.gpu_title}: {note}" for card in cards for note in card.notes if note not in common

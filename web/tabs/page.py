@@ -80,7 +80,7 @@ def page(
 
 
 def _elsewhere(tab: Tab, pairs: Pairs) -> dict[str, str]:
-    """Addresses of the document of an answer, and of the answer alone; none of posted files."""
+    """Addresses of an answer: its document, and the page for a frame; empty for posted files."""
     if not tab.documents:
         return {}
     query = urlencode([(n, t) for n, t in pairs if t and not n.startswith(MARK)])

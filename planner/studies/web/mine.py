@@ -183,7 +183,7 @@ def _links(mine: Mine, request: TabRequest) -> list[Link]:
 
 
 def _target(mine: Mine) -> str:
-    """The framework whose files are written: that of the recipe, where it is one of them."""
+    """The framework whose files are written: the recipe's, where it is a target of export."""
     kind = mine.recipe.kind if mine.recipe else ""
     return kind if kind in get_args(TargetName) else _WRITTEN
 

@@ -57,7 +57,7 @@ def tune(
 
 
 def _part(progress: Progress, place: int, count: int) -> Progress:
-    """The progress of one of several kinds within that of all."""
+    """The progress of one kind of GPU as a share of the progress of all kinds."""
     return lambda done, rounds: progress(place * rounds + done, count * rounds)
 
 
