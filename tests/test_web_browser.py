@@ -758,7 +758,8 @@ def test_kinds_and_cards_are_chosen_where_the_answer_stands(page: Page, address:
     settled(page)
     expect(page.locator(".badge")).to_contain_text("It fits")
 
-    opened(page, f"{address}/tune?{urlencode(PAIRS['/tune'])}")
+    given = {"gpu": "rtx4090", "seq_len": "256", "method": "full", "micro_batch": "1", **QUICK}
+    opened(page, f"{address}/tune?{urlencode({'model': 'gpt2', 'recompute': 'none', **given})}")
     expect(answered(page)).to_contain_text("Fine-tuning of")
     person.click(page.locator(".several summary").first)
     person.click(page.get_by_role("checkbox", name="NVIDIA GeForce RTX 3090", exact=True))

@@ -120,7 +120,9 @@ async function send(focus) {
       history.replaceState(null, "", document.querySelector(".tabs [aria-current=page]").href));
   } else {
     const address = `${new URL(now.action).pathname}?${asked()}`;
-    await ask(address, {}, () => history.pushState(null, "", address));
+    await ask(address, {}, () => { // the same twice is no step of the history
+      if (address !== location.pathname + location.search) history.pushState(null, "", address);
+    });
   }
   if (focus) document.getElementById("found")?.focus();
 }
