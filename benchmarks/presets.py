@@ -4,7 +4,8 @@ of planner/studies/data/runs.
     python benchmarks/presets.py --write    # about a minute
 
 A row becomes a preset where the options of an estimate say all that it says: the model is one of
-the catalogue, and the estimate of these options equals the row's. Of each publication, model and
+the catalogue, the one that the row names where it has its shape, and the estimate of these options
+equals the row's. Of each publication, model and
 GPU the run on most GPUs is taken.
 """
 
@@ -22,9 +23,8 @@ from planner.evidence.band import RESIDUALS
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Estimate
-from planner.specs.documents.plan import options_of
 from planner.specs.model import ModelSpec, stated
-from planner.specs.options import Options, rows
+from planner.specs.options import LAYOUT, Options, rows
 from planner.specs.options.checked import from_text
 from planner.specs.training import TrainingSpec
 from planner.studies.runs.cells import Row
@@ -77,7 +77,7 @@ def options(row: Row, known: Shapes) -> Iterator[dict[str, Any]]:
         value = getattr(plan.training, name)
         if name in table and value != getattr(usual, name):
             given[name] = value
-    given |= {**options_of(layout), "stack": plan.stack.id}
+    given |= {**{name: getattr(layout, name) for name in LAYOUT}, "stack": plan.stack.id}
     for model in known.get(_shape(plan.model), []):
         yield {"model": model, **given}
 
@@ -95,8 +95,17 @@ def answered(row: Row, known: Shapes, predicted: float) -> tuple[Options, Estima
     def off(answer: tuple[Options, Estimate]) -> float:
         return abs(answer[1].step.seconds / predicted - 1)
 
-    best = min(answers, key=off, default=None)
-    return None if best is None or off(best) > _SAME else best
+    near = [answer for answer in answers if off(answer) <= _SAME]
+    named = _named(row["model"])
+    return min(near, key=lambda answer: (answer[0].model != named, off(answer)), default=None)
+
+
+def _named(model: str) -> str:
+    """Id of the catalogue that a row's name of its model means; empty where it means none."""
+    try:
+        return catalog.find("models", model).stem
+    except PlanError:
+        return ""
 
 
 def presets() -> list[dict[str, Any]]:

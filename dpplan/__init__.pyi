@@ -483,7 +483,7 @@ def tune(
     recipe: str | Sequence[str] | None = ...,
     **request: Unpack[_TuneOptions],
 ) -> Answer[Tuning]:
-    """Fine-tune a model on given cards: which methods fit, to which context and micro-batch, in what time, for how much."""
+    """Fine-tune a model on given cards: which methods fit, to which context and micro-batch, in what time, for how much. Several --gpu are compared."""
 
 class _ReadOptions(
     _ModelAndLike,

@@ -73,6 +73,12 @@ class Person:
         (self.page.locator(where) if isinstance(where, str) else where).click()
         self.clicks += 1
 
+    def tab(self, lens: str, name: str) -> None:
+        """A page of another lens opens below the name that is pointed at."""
+        bar = self.page.locator(".tabs")
+        bar.get_by_role("link", name=lens, exact=True).first.hover()
+        self.click(bar.get_by_role("link", name=name, exact=True).last)
+
     def choose(self, label: str, value: str) -> None:
         self.page.get_by_label(label, exact=True).select_option(value)
         self.clicks += 2

@@ -14,10 +14,14 @@ import pytest
 from command import ROOT, argv, dpplan, dpplan_process, refused
 from comparisons import SMALL, gpus_compared
 
+from planner.inputs.options import read_options
+from planner.specs.options.own import CompareOptions
 from planner.verbs import compare
+from planner.verbs.requests import answer
 from planner.views import compare as shown
 from planner.views import parts
 from planner.views.characters import chart_lines
+from planner.views.view import Block
 
 
 def test_csv_page_and_json_say_the_same(tmp_path: Path) -> None:
@@ -170,3 +174,35 @@ def test_processes_that_cannot_start_end_in_one_sentence() -> None:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert done.stdout.startswith("--jobs: 2")
+
+
+def test_two_swept_numbers_are_a_map_of_their_requests() -> None:
+    given = {**SMALL, "gpus": 8, "tp": 1, "pp": 1, "stack_defaults": True}
+    sweep = ("micro_batch=1,2", "nic_bandwidth=100 Gbit/s,200 Gbit/s,400 Gbit/s")
+    document = compare.compare(CompareOptions(sweep=sweep, jobs=1), given)
+    view = shown.view(document, given)
+    block = view.blocks[0]
+    assert block.header[0] == "micro batch"
+    assert "nic bandwidth (Gbit/s)" in view.title
+    chart = next(part.chart for part in view.parts if isinstance(part, Block) and part.chart)
+    (field,) = chart.figure["data"]
+    for point in document.points:
+        at = f"{point.values['micro_batch']:g}", f"{point.values['nic_bandwidth']:g}"
+        row, column = field["y"].index(at[0]), field["x"].index(at[1])
+        assert field["z"][row][column] == point.throughput.tokens_per_s_per_gpu
+        assert field["customdata"][row][column] == point.command
+        assert block.rows[row][1 + column] == field["z"][row][column]
+    best = max(document.points, key=lambda point: point.throughput.tokens_per_s_per_gpu)
+    assert best.label in view.verdict
+
+
+def test_plans_side_by_side_begin_with_the_options_that_differ() -> None:
+    requests = {
+        "base": read_options({**SMALL, "gpus": 8, "tp": 1}),
+        "wide": read_options({**SMALL, "gpus": 16, "tp": 2}),
+    }
+    points = dict(zip(requests, answer(list(requests.values())), strict=True))
+    block = shown.view(compare.side_by_side(points), {}).blocks[0]
+    assert block.title == "2 plans side by side"
+    assert block.header == ["input", "base", "wide"]
+    assert [row[1:] for row in block.rows] == [["8", "16"], ["1", "2"]]

@@ -96,3 +96,12 @@ def test_explain_knows_two_parts() -> None:
     request = ("estimate", *REQUESTS["dense, fixed"].split())
     refused(dpplan(*request, "--explain", "disk"), "'disk'", "'memory' or 'time'")
     refused(dpplan(*request, "memory"), "--explain", "memory")
+
+
+def test_every_figure_is_made_of_what_the_page_shows() -> None:
+    """The blocks of `/explain`."""
+    request = REQUESTS["dense, fixed"].split()
+    text = dpplan("estimate", *request, "--explain").stdout
+    for title in ("Step time", "Memory", "Throughput", "FLOP utilisation", "Energy"):
+        assert f"{title}, as it is summed or multiplied" in text
+    assert "formulas  tokens per s" in text

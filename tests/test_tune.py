@@ -19,8 +19,10 @@ from planner.specs.documents.tune import TuneMethod, Tuning
 from planner.specs.options import Options, pairs_of_command, rows
 from planner.specs.options.checked import from_text
 from planner.specs.options.tune import TuneOptions
-from planner.verbs.tune import sizes, tune
+from planner.verbs.tune import csv_text, sizes, tune
 from planner.verbs.tune.methods import BY_NAME, METHODS, SET
+from planner.views.tune import view
+from planner.views.view import Block
 
 FREE: dict[str, Any] = {"model": "qwen2.5-0.5b", "gpu": "rtx4090", "seq_len": 1024}
 SMALL = {**FREE, "stack_defaults": True}  # kernels are not searched, which takes most of the time
@@ -331,3 +333,27 @@ def test_methods_run_on_the_trainer_that_a_person_would_use() -> None:
     stated = tune(TuneOptions(method="full+lora"), {**given, "stack": "torchtune"})
     assert {row.stack for row in stated.methods} == {"torchtune"}
     assert not any("transformers' Trainer" in note for note in stated.notes)
+
+
+def test_several_cards_are_a_matrix_of_the_answers_of_each() -> None:
+    kinds = ["rtx4090", "a100"]
+    document = tune(TuneOptions(jobs=1, method="full+lora", examples=1000), {**SMALL, "gpu": kinds})
+    for kind, card in zip(kinds, document.cards, strict=True):
+        alone = answered({**SMALL, "gpu": kind}, method="full+lora", examples=1000)
+        assert card.methods == alone.methods
+    shown = view(document)
+    cells = dict(zip(kinds, shown.blocks[0].rows, strict=True))
+    assert shown.blocks[0].header == ["card", "full", "lora"]
+    best = min(
+        (row.cost_usd, card.gpu_title, row.name)
+        for card in document.cards
+        for row in card.methods
+        if row.cost_usd is not None
+    )
+    assert shown.verdict.startswith(f"cheapest: {best[2]} on 1 x {best[1]}")
+    marked = [cell for row in cells.values() for cell in row[1:] if "cheapest" in cell]
+    assert len(marked) == 1
+    matrix = shown.parts[0]
+    assert isinstance(matrix, Block)
+    assert len(there(matrix.chart).figure["data"]) == 4
+    assert csv_text(document).count("\n") == 5

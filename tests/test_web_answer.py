@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import pytest
 from fastapi.testclient import TestClient
+from there import there
 from web_pages import FIXED, Page
 
 from planner import api
@@ -37,6 +38,11 @@ def test_a_published_run_is_the_row_it_is_made_of(client: TestClient) -> None:
             if name in pairs and row[name]:
                 assert pairs[name] == row[name], (preset.run_id, name)
         assert state.of_pairs(preset.pairs).query  # nothing in it is wrong
+    named = presets()["hagemann-2023-0219"]  # LLaMA 13B, whose shape OLMo 2 has, too
+    assert (named.instead, dict(named.pairs)["model"]) == (None, "llama-13b")
+    other = next(preset for preset in presets().values() if preset.instead)
+    text = client.get("/", params={"preset": other.run_id}).text
+    assert f"The run names {there(other.instead)[0]}" in html.unescape(text)
     first, second = list(presets())[:2]
     page = client.get("/", params={"preset": first})
     led = Page(page.text).links

@@ -7,6 +7,7 @@ Long: one server and one browser, which take seconds to start, are shared by all
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,14 +18,16 @@ import pytest
 from browser import served
 from command import ROOT
 from person import CLICKS, WAIT_MS, Person, figures, go, launched, settled, state, told
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, expect
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Route, expect
 from web_pages import TABS as PAIRS
+from web_pages import at
 
 from planner import api
+from planner.specs.document import plain
 from planner.specs.options import pairs_of_command
 from planner.units import percent, show
 from web.presets import presets
-from web.state import of_pairs
+from web.state import PAGE, filled, of_pairs
 from web.tabs import BY_PATH, TABS, Tab
 
 pytestmark = pytest.mark.browser
@@ -360,19 +363,19 @@ def test_every_panel_is_drawn_and_from_there_tabs_go_on(page: Page, address: str
     assert text.count("→") + int(more[1] if more else 0) == len(filled) > 0
     expect(page.locator("#chart-heat-map")).to_be_attached()
 
-    tabs, result = page.locator(".tabs"), page.locator("#found")
-    person.click(tabs.get_by_role("link", name="Schedule"))
+    result = page.locator("#found")
+    person.tab("Plan", "Schedule")
     whole = page.locator(".verdict-line").inner_text()
     person.click(page.get_by_role("link", name="Zoom in"))
     person.did(10)
     assert page.locator(".verdict-line").inner_text() == whole
     expect(page.locator("#f-begin")).not_to_have_value("")
     anyone_reads(page, "/schedule")
-    person.click(tabs.get_by_role("link", name="Batch", exact=True))
+    person.tab("Sweep", "Batch")
     person.did(7)
     expect(result.locator("tr.here").first).to_be_visible()
     anyone_reads(page, "/batch")
-    person.click(tabs.get_by_role("link", name="Find a cluster"))
+    person.tab("Cluster", "Find a cluster")
     person.write("Training tokens", "100B")
     person.write("Within days", "30")
     page.keyboard.press("Enter")
@@ -423,7 +426,7 @@ def test_scenarios_are_compared_saved_and_loaded(page: Page, address: str) -> No
     assert state(page) == FIXED
     first = figures(page)
     person.click(page.get_by_role("link", name="Compare 2"))
-    table = page.get_by_role("group", name="As asked", exact=True)
+    table = page.get_by_role("group", name=re.compile("by scenario"))
     expect(table.locator("tbody tr")).to_have_count(2)
     for row, answer in zip(table.locator("tbody tr").all(), (first, second), strict=True):
         expect(row).to_contain_text(show(answer["step.seconds"], "s"))
@@ -664,6 +667,242 @@ def test_a_lesson_follows_its_inputs(page: Page, address: str) -> None:
     expect(page.locator("details.question").first).to_have_attribute("open", "")
     page.locator("#in-billions").fill("7")
     expect(page.locator("main")).to_contain_text("27.6 GB")
+
+
+# ------------------------------------------------------------------------------ more journeys
+
+
+def answered(page: Page) -> Locator:
+    """The answer of a tab, where none is on its way."""
+    expect(page.locator(".tab-form")).not_to_have_attribute("aria-busy", "true")
+    expect(page.locator("#found .verdict-line")).to_be_visible()
+    return page.locator("#found")
+
+
+def opened(page: Page, url: str) -> None:
+    """A page whose answer comes in parts, for which the tests wait by what it says."""
+    page.goto(url, wait_until="commit")
+
+
+QUICK = {"stack_defaults": "true"}  # kernels are not searched, which takes most of the time
+SMALL = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "4"}
+
+
+def test_plans_side_by_side_are_a_link_that_begins_with_what_differs(
+    page: Page, address: str
+) -> None:
+    """Two clusters side by side as a link (19); two pages at once (27)."""
+    go(page, address, FIXED)
+    person = Person(page)
+    person.click("#add")
+    person.choose("GPU", "h100-sxm5-80gb")
+    settled(page)
+    person.click("#add")
+    person.click(page.get_by_role("link", name="Compare 2"))
+    person.did(19)
+    first = page.locator("main table").all_inner_texts()
+    expect(page.get_by_role("heading", name="Inputs that differ")).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile("^GPU "))).to_contain_text("h100-sxm5-80gb")
+    other = page.context.new_page()
+    other.goto(page.url)
+    assert other.locator("main table").all_inner_texts() == first
+    go(page, address, FIXED)
+    other.goto(f"{address}/?{urlencode({**FIXED, 'gpus': '16'})}")
+    settled(other)
+    person.clicks = 0
+    person.type("Number of GPUs", "32")
+    person.did(27)
+    settled(page)
+    assert (state(page)["gpus"], state(other)["gpus"]) == ("32", "16")
+    expect(other.locator("h1")).to_contain_text("16 x")
+    other.close()
+
+
+def test_a_script_is_cured_and_written(page: Page, address: str, tmp_path: Path) -> None:
+    """Script in, what makes it fit, launch files out (20); each step is a link."""
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 24 --hidden-size 2048"
+        " --num-attention-heads 16 --ffn-hidden-size 8192 --seq-length 2048"
+        " --max-position-embeddings 2048 --micro-batch-size 16 --global-batch-size 128 --bf16"
+        " --vocab-size 50304 --use-flash-attn\n"
+    )
+    page.goto(f"{address}/run?{urlencode({'gpu': 'rtx4090', **QUICK})}")
+    person = Person(page)
+    page.locator("#f-files").set_input_files(script)
+    expect(page.get_by_role("link", name="Apply what makes it fit")).to_be_visible()
+    expect(answered(page)).to_contain_text("DOES NOT FIT")
+    person.click(page.get_by_role("link", name="Write the files that fit"))
+    expect(page.locator("h1")).to_have_text("The plan as files of a framework")
+    expect(answered(page)).to_contain_text("megatron")
+    saved = person.download(page.locator("#found a[download]").first)
+    person.did(20)
+    assert "pretrain_gpt" in saved.read_text(encoding="utf-8")
+    page.goto(page.url)  # a link
+    expect(answered(page).locator("a[download]").first).to_be_visible()
+
+
+def test_kinds_and_cards_are_chosen_where_the_answer_stands(page: Page, address: str) -> None:
+    """The cheapest of three kinds (21), which card for a model (22), a network and its knee (24):
+    a choice is answered on the page, with undo and redo (26)."""
+    person = Person(page)
+    opened(page, f"{address}/recommend?{urlencode(PAIRS['/recommend'])}")
+    expect(answered(page)).to_contain_text("of 2 kinds")
+    person.click(page.locator(".several summary").first)
+    person.click(page.get_by_role("checkbox", name="NVIDIA H100 SXM5 80 GB", exact=True))
+    expect(page.locator("#found")).to_contain_text("of 3 kinds")
+    assert page.url.count("gpu=") >= 3
+    expect(page.locator("#chart-recommend-kinds .drawn a")).to_have_count(3)
+    person.click(answered(page).locator("tr.here a"))
+    person.did(21)
+    settled(page)
+    expect(page.locator(".badge")).to_contain_text("It fits")
+
+    given = {"gpu": "rtx4090", "seq_len": "256", "method": "full", "micro_batch": "1", **QUICK}
+    opened(page, f"{address}/tune?{urlencode({'model': 'gpt2', 'recompute': 'none', **given})}")
+    expect(answered(page)).to_contain_text("Fine-tuning of")
+    person.click(page.locator(".several summary").first)
+    person.click(page.get_by_role("checkbox", name="NVIDIA GeForce RTX 3090", exact=True))
+    expect(page.locator("#found")).to_contain_text("1 of each of 2 cards")
+    expect(page.locator("#chart-tune-cards .drawn a").first).to_be_visible()
+    person.click(answered(page).locator("tbody a").first)
+    person.did(22)
+    settled(page)
+    expect(page.locator(".badge")).to_contain_text("It fits")
+
+    layout = {"tp": "1", "pp": "1", "zero": "1", "micro_batch": "8", "recompute": "none"}
+    given = {**SMALL, "gpus": "16", **layout, **QUICK, "over": "gpus", "values": "8,16"}
+    opened(page, f"{address}/sweep?{urlencode(given)}")
+    before = answered(page).locator(".verdict-line").inner_text()
+    page.locator("#f-values").fill("")
+    person.choose("Sweep", "nic_bandwidth")
+    verdict = page.locator("#found .verdict-line")
+    expect(verdict).to_contain_text("the current 200 has")
+    person.did(24)
+    expect(answered(page).locator("tr.now").first).to_contain_text("200")
+    after = verdict.inner_text()
+    person.click("#undo")
+    expect(verdict).to_have_text(before)
+    person.click("#redo")
+    expect(verdict).to_have_text(after)
+    person.did(26)
+
+
+def test_a_config_goes_through_every_lens(page: Page, address: str) -> None:
+    """A pasted model is named on each page (23), and the schedule of its pipeline is read (25)."""
+    text = (ROOT / "tests" / "configs" / "llama-3.1-8b.json").read_text(encoding="utf-8")
+    given = {**FIXED, "pp": "2", "config": text, "seq_len": "2048"}
+    del given["model"]
+    go(page, address, given)
+    person = Person(page)
+    for lens in ("Cluster", "Sweep", "Tune", "Run", "Plan"):
+        person.click(page.locator(".tabs").get_by_role("link", name=lens, exact=True).first)
+        expect(page.locator(".tabs .lens[aria-current]")).to_have_text(lens)
+        expect(page.locator("#strip")).to_contain_text("Config")
+    person.did(23)
+    settled(page)
+    expect(page.locator("h1")).to_contain_text("llama model of model.json")
+    person.tab("Plan", "Schedule")
+    person.did(25)
+    expect(answered(page)).to_contain_text("idle")
+    expect(page.locator("#chart-schedule .drawn")).to_contain_text("forward")
+
+
+def test_a_slow_answer_comes_in_parts_and_is_cancelled(page: Page, address: str) -> None:
+    """The first part of a long answer is there while the rest is computed (29)."""
+    opened(page, f"{address}/tune?{urlencode(PAIRS['/tune'])}")
+    answered(page)
+    person = Person(page)
+    page.locator("#f-method").fill("")
+    page.locator("#f-method").press("Enter")
+    expect(page.locator(".meanwhile table").first).to_be_visible()
+    person.click(page.get_by_role("button", name="Cancel"))
+    person.did(29)
+    expect(page.get_by_role("alert")).to_contain_text("Cancelled")
+    expect(page.locator(".tab-form")).not_to_have_attribute("aria-busy", "true")
+
+
+def test_a_link_outlives_the_server_and_its_absence_is_said(page: Page, watched: Watched) -> None:
+    """A link opens on a server that has started anew (28); without one the page says so, and an
+    error names its remedy (30)."""
+    person = Person(page)
+    with served() as again:
+        page.goto(f"{again}/strategies?{urlencode([*PAIRS['/strategies'], ('gpus', '0')][1:])}")
+        page.goto(f"{again}/?{urlencode(FIXED)}")
+        settled(page)
+        assert figures(page)["step.seconds"] == api.estimate(read(FIXED)).step.seconds
+        person.did(28)
+        page.get_by_label("Recompute", exact=True).focus()
+    person.click(page.locator(".tabs").get_by_role("link", name="Tune", exact=True).first)
+    expect(page.locator(".away")).to_contain_text("The server does not answer")
+    person.did(30)
+    expect(page.locator("#answer .value").first).to_be_visible()  # nothing is lost
+    watched.wrong.clear()  # the browser's own words for a server that is away
+
+
+def test_an_answer_stands_in_a_page_of_others(page: Page, browser: Browser, address: str) -> None:
+    """`?embed=1` is the answer alone, and the one thing that may stand in a frame."""
+    context = browser.new_context()
+    outside = context.new_page()
+    query = urlencode(FIXED).replace("&", "&amp;")
+    frames = [f"<iframe src='{address}/?{query}{more}'></iframe>" for more in ("&amp;embed=1", "")]
+    outside.set_content("".join(frames))
+    embedded = outside.frame_locator("iframe").first
+    expect(embedded.locator(".card .value").first).to_be_visible()
+    expect(embedded.locator(".tabs")).to_be_hidden()
+    expect(embedded.locator("#inputs")).to_be_hidden()
+    expect(outside.frame_locator("iframe").last.locator(".card")).to_have_count(0)
+    context.close()
+
+
+# ----------------------------------------------------------------------------------- random walks
+
+# what a person types on the page of a plan, and what each lens has a field for
+TYPED = {
+    "Number of GPUs": ("gpus", ("4", "8", "16")),
+    "Sequence length": ("seq_len", ("512", "1024")),
+    "Global batch size": ("global_batch", ("32", "64")),
+    "Price per GPU-hour (USD)": ("price", ("2.5", "1.25")),
+    "Tensor parallel": ("tp", ("1", "2")),
+}
+IN_TABS = {("Tune", "/tune"): "gpus", ("Sweep", "/sweep"): "gpus", ("Plan", "/strategies"): "gpus"}
+_SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 40))]
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_a_walk_ends_with_the_figures_of_the_command(page: Page, address: str, seed: int) -> None:
+    """Values typed on the plan and on tabs, in any order: at every plan on the way each figure is
+    that of the options which were typed."""
+    rng = random.Random(seed)
+    chosen = {**SMALL, **QUICK, "pp": "1", "cp": "1"}
+    go(page, address, chosen)
+    for _ in range(6):
+        label = rng.choice(sorted(TYPED))
+        name, words = TYPED[label]
+        word = rng.choice([word for word in words if word != chosen.get(name)])
+        field = page.get_by_role("textbox", name=label, exact=True)
+        field.fill(word)
+        field.press("Enter")
+        chosen[name] = word
+        expect(page).to_have_url(re.compile(f"{name}={re.escape(word)}"))
+        settled(page)
+        if rng.random() < 0.4:
+            (lens, path), name = rng.choice(sorted(IN_TABS.items()))
+            page.locator(f".tabs a[data-path='{path}']").first.evaluate("one => one.click()")
+            expect(page.locator(".tabs .lens[aria-current]")).to_have_text(lens)
+            field = page.locator(f".tab-form [name={name}]")
+            expect(field).to_have_value(chosen[name])
+            chosen[name] = rng.choice(("4", "8", "16"))
+            field.fill(chosen[name])
+            field.press("Enter")
+            expect(page).to_have_url(re.compile(f"{path}.*{name}={chosen[name]}"))
+            page.locator(".tabs").get_by_role("link", name="Plan", exact=True).first.click()
+            expect(page.locator("#form")).to_be_attached()
+            settled(page)
+        shown = figures(page)
+        document = plain(api.estimate(of_pairs(filled([*chosen.items()], PAGE)).options))
+        assert shown == {key: pytest.approx(at(document, key), rel=1e-12) for key in shown}
+        assert len(shown) > 5
 
 
 def test_every_journey_of_the_table_is_counted_here() -> None:

@@ -137,6 +137,17 @@ def test_pages_of_others_are_refused(method: str, headers: dict[str, str]) -> No
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
+def test_an_answer_alone_may_stand_in_a_frame_and_no_page() -> None:
+    client, frame = guarded(), {**LINK, "sec-fetch-dest": "iframe"}
+    for query, status in (("embed=1", 200), ("", 403), ("embed=0", 403)):
+        answer = client.get(f"/?{query}", headers=frame)
+        assert answer.status_code == status, query
+        framed = "x-frame-options" not in answer.headers
+        assert framed == (status == 200)
+        assert ("frame-ancestors" in answer.headers["content-security-policy"]) != framed
+    assert client.post("/?embed=1", headers=frame).status_code == 403
+
+
 def test_links_from_elsewhere_and_this_page_are_answered() -> None:
     client = guarded()
     for headers in (

@@ -193,7 +193,7 @@ def test_every_tab_says_what_its_command_does(client: TestClient) -> None:
             words += ["--jobs", "1"]  # processes take longer to start than these requests
         printed = re.sub(r"\s+", " ", dpplan(*words, columns=3000).stdout)
         cells = re.findall(r'<td class="n">([^<]+)</td>', answer.text.split('id="found"')[1])
-        assert cells, tab.path
+        assert cells or tab.path == "/launch", tab.path  # whose tables have no numbers
         assert [entry for entry in map(unescape, cells) if entry not in printed] == [], tab.path
         text = f"/api/{tab.address}"
         if tab.path == "/tune":  # whose document is held to its page above
@@ -261,7 +261,7 @@ def test_an_error_stands_beside_its_field_and_nothing_is_lost(client: TestClient
     assert re.search(r'role="alert">[^<]*must be', beside)
     for name in ("examples", "rank", "clock"):
         assert re.search(rf'name="{name}"[^>]*value="{values[name]}"', answer.text), name
-    assert re.search(r'<option value="rtx4090"[^>]* selected>', answer.text)
+    assert re.search(r'name="gpu" value="rtx4090" checked', answer.text)
 
 
 def test_panels_compare_explain_and_export_are_pages_too(client: TestClient) -> None:

@@ -31,13 +31,14 @@ from planner.specs.options.own import CompareOptions
 from planner.specs.plan import Plan
 from planner.studies.web import panel as measured
 from planner.units import show
+from planner.verbs import explanation as explained
 from planner.verbs.compare import compare
 from planner.views import estimate_figures
 from planner.views.cells import Column, cell_text, csv_text
 from planner.views.chart import Chart
 from planner.views.drawn import svg
 from planner.views.figures import DARK_TWINS, GIB, TEMPLATE
-from web.panels import calibrated, explained, gantt, landscape, legal, scaling
+from web.panels import calibrated, gantt, landscape, legal, scaling
 from web.state import State, of_pairs
 from web.tasks import PANELS
 

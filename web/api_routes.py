@@ -22,7 +22,7 @@ from web.tabs import ANSWERED, Tab
 router = APIRouter(prefix="/api", tags=["API"])
 
 KINDS = ("gpus", "models", "networks", "stacks", "clusters", "schedules")
-SLOTS = ("a", "b", "c", "d")
+SLOTS = ("a", "b", "c", "d", "e", "f")
 _EXPORTS = {
     "json": "application/json",
     "toml": "application/toml",
@@ -130,7 +130,7 @@ def several(request: Request) -> dict[str, Pairs]:
     "/compare", openapi_extra={"parameters": _slots}, responses=doc.answers(doc.document("compare"))
 )
 async def compared(request: Request) -> Response:
-    """Two to four scenarios side by side: figures, and how much each differs from the first."""
+    """Two to six scenarios side by side: figures, and how much each differs from the first."""
     return _json(await run.answer(request, "comparison", several(request)))
 
 

@@ -40,7 +40,13 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+EMBED = "embed"  # in an address: the answer alone, which pages of others may show in a frame
 HEADERS = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+FRAMED = [
+    (name, value.replace(b" frame-ancestors 'none'", b""))
+    for name, value in HEADERS
+    if name != b"x-frame-options"
+]
 
 # what a body may be, by path; a page of another origin can send neither without being asked first
 # but a form, which says whose page it is on
@@ -106,12 +112,14 @@ class Guard:
             return
 
         started = False
+        framed = _is_framed(scope)
 
         async def send_with(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
+                added = FRAMED if framed else HEADERS
+                message = {**message, "headers": [*message.get("headers", []), *added]}
             await send(message)
 
         headers = Headers(scope=scope)
@@ -255,13 +263,20 @@ def _of_this_page(scope: Scope, headers: Headers, _: Served) -> Refused | None:
     return None
 
 
+def _is_framed(scope: Scope) -> bool:
+    """Whether an answer alone is requested, for a frame of another page."""
+    pairs = scope.get("query_string", b"").split(b"&")
+    return scope["method"] == "GET" and f"{EMBED}=1".encode() in pairs
+
+
 def _is_link(scope: Scope, headers: Headers) -> bool:
-    """Whether a person follows a link in a window of its own
+    """Whether a person follows a link in a window of its own, or a page shows an answer in a frame
     (https://www.w3.org/TR/fetch-metadata/)."""
+    places = ("document", "iframe") if _is_framed(scope) else ("document",)
     return (
         scope["method"] == "GET"
         and headers.get("sec-fetch-mode") == "navigate"
-        and headers.get("sec-fetch-dest", "document") == "document"
+        and headers.get("sec-fetch-dest", "document") in places
     )
 
 

@@ -20,6 +20,7 @@ LIGHT_S = 10.0  # seconds that one estimate may take; and that it may wait befor
 HEAVY_S = (
     30.0  # seconds that a search, a sweep or an explanation may take; and that it may wait before
 )
+PARTS_S = 120.0  # of one that sends parts of its answer meanwhile
 MOST_WORKERS = 4  # processes of each kind, one per core: more would only make each other wait
 MOST_WAITING = 64  # requests that wait for a worker; more are refused with status 429
 WORKER_BYTES = 2 * 2**30  # address space of a worker process

@@ -280,7 +280,7 @@ async def export_page(request: Request) -> Response:
     body = plain("export_body.html", level=3 if bare else 2, charts=_CHARTS, **document)
     if bare:
         return HTMLResponse(body)
-    return HTMLResponse(rendered("export.html", body=body, query=document["query"]))
+    return HTMLResponse(rendered("export.html", "/export", body=body, query=document["query"]))
 
 
 @router.get("/report", response_class=HTMLResponse)
@@ -309,7 +309,7 @@ async def presets_page(request: Request) -> Response:
 
 @router.get("/compare", response_class=HTMLResponse)
 async def compare_page(request: Request) -> Response:
-    """Two to four scenarios side by side."""
+    """Two to six scenarios side by side."""
     given = request.query_params
     try:
         scenarios = several(request)
@@ -318,10 +318,10 @@ async def compare_page(request: Request) -> Response:
         compared = await run.read(request, "compared", named)
     except PlanError as error:
         wrong = str(error) if any(given.get(slot) for slot in SLOTS) else None
-        empty = rendered("compare.html", answer="", query="", problem=wrong)
+        empty = rendered("compare.html", "/compare", answer="", query="", problem=wrong)
         return HTMLResponse(empty, status_code=422 if wrong else 200)
     boot = boot_of(charts=numbers(compared.pop("charts")))
-    return HTMLResponse(rendered("compare.html", **compared, boot=boot))
+    return HTMLResponse(rendered("compare.html", "/compare", **compared, boot=boot))
 
 
 def _names(request: Request, slots: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from planner import api
+from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.units import percent, show
 from web.state import Pairs
@@ -33,6 +34,19 @@ class Preset:
     def pairs(self) -> Pairs:
         """The options as pairs of an address."""
         return parse_qsl(self.query)
+
+    @property
+    def instead(self) -> tuple[str, str] | None:
+        """The model that the run names and the title of the one of the catalogue that it opens
+        with, where these are not the same."""
+        named, chosen = self.title.rpartition(" on ")[0], dict(self.pairs)["model"]
+        try:
+            if catalog.find("models", named).stem == chosen:
+                return None
+        except PlanError:  # a name that the catalogue has none of
+            pass
+        titles = {entry.id: entry.title for entry in api.list_catalog("models")}
+        return named, titles[chosen]
 
     @property
     def measured(self) -> str:
@@ -63,6 +77,7 @@ def shown(run_id: str, predicted_s: float) -> dict[str, Any]:
     at = ids.index(run_id)
     return {
         "run": run,
+        "instead": run.instead,
         "off": percent(predicted_s / run.step_s - 1, 1, sign=True),
         "predicted": show(predicted_s, "s"),
         "before": ids[at - 1],

@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from planner.specs.base import PlanError
 from web import limits
+from web.guard import EMBED
 from web.state import TEXTS, Pairs
 from web.work import Gone, Job, Workers
 
@@ -38,23 +39,33 @@ _LIGHT = {
 
 def pairs_of(request: Request, *without: str) -> Pairs:
     """Options of an address, without the keys of the endpoint itself."""
-    return [(k, v) for k, v in request.query_params.multi_items() if k not in without]
+    left = {*without, EMBED}
+    return [(k, v) for k, v in request.query_params.multi_items() if k not in left]
 
 
 def _at_once() -> float:
     return 0.0
 
 
+def _unheard(_: str) -> None:
+    pass
+
+
 async def answer(
-    request: Request, name: str, *arguments: Any, linger_s: Callable[[], float] = _at_once
+    request: Request,
+    name: str,
+    *arguments: Any,
+    linger_s: Callable[[], float] = _at_once,
+    heard: Callable[[str], None] = _unheard,
 ) -> bytes:
     """The answer of a worker to a task; answers without pasted texts are kept for a while.
 
-    linger_s: seconds for which the work goes on when the browser of the request has gone.
+    linger_s: seconds for which the work goes on when the browser of the request has gone. heard:
+    takes the parts of the answer that are there before it.
     """
     workers = LIGHT if name in _LIGHT else HEAVY
     job = workers.submit(name, arguments, _key(name, arguments))
-    return await _waited(request, workers, job, linger_s)
+    return await _waited(request, workers, job, linger_s, heard)
 
 
 async def read(request: Request, name: str, *arguments: Any) -> Any:
@@ -78,7 +89,11 @@ def _key(name: str, arguments: tuple[Any, ...]) -> Hashable:
 
 
 async def _waited(
-    request: Request, workers: Workers, job: Job, linger_s: Callable[[], float]
+    request: Request,
+    workers: Workers,
+    job: Job,
+    linger_s: Callable[[], float],
+    heard: Callable[[str], None] = _unheard,
 ) -> bytes:
     """Result of a job, as long as a client waits for it."""
     future = asyncio.wrap_future(job.future)
@@ -86,11 +101,15 @@ async def _waited(
         lambda f: f.cancelled() or f.exception()
     )  # seen, also where nobody waits any more
     gone: float | None = None  # since when the browser is
+    seen = 0
     try:
         while True:
             done, _ = await asyncio.wait({future}, timeout=_PATIENCE_S)
             if done:
                 return future.result()
+            for part in job.parts[seen:]:
+                heard(part)
+                seen += 1
             if gone is None and await request.is_disconnected():
                 gone = time.monotonic()
             if gone is not None and time.monotonic() - gone >= linger_s():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -23,19 +23,22 @@ from web.work import NO_ANSWER
 
 router = APIRouter(include_in_schema=False)
 
+_PART_S = 0.1  # between looks for parts of an answer
+_PLAIN = {"Content-Encoding": "identity"}
 _FORM_S = 0.7  # after which the form of a tab goes out before its answer
 
 
 def _tab_page(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
     async def tab_page(request: Request) -> Response:
         pairs = tab.with_defaults(run.pairs_of(request))
-        work = started(run.answer(request, "tab", pairs, tab.path))
+        parts: list[str] = []
+        work = started(run.answer(request, "tab", pairs, tab.path, heard=parts.append))
         await asyncio.wait({work}, timeout=_FORM_S)
         if work.done():
             document = run.plain(work.result())
             return _tab_sent(tab, pairs, document["form"], work, 200 if document["ok"] else 422)
         head = await run.read(request, "tab_form", pairs, tab.path)
-        return _tab_sent(tab, pairs, head["form"], work, 200)
+        return _tab_sent(tab, pairs, head["form"], work, 200, parts)
 
     return tab_page
 
@@ -57,9 +60,15 @@ def _tab_posted(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _tab_sent(
-    tab: Tab, pairs: Pairs, form: str, work: asyncio.Task[bytes], status: int
+    tab: Tab,
+    pairs: Pairs,
+    form: str,
+    work: asyncio.Task[bytes],
+    status: int,
+    parts: Sequence[str] = (),
 ) -> StreamingResponse:
-    """The page of a tab: its form at once, its answer when that is there."""
+    """The page of a tab: its form at once, parts of its answer as they come, its answer when that
+    is there."""
     is_whole = work.done()  # then the form says what is wrong
 
     async def late() -> dict[str, Any]:
@@ -77,13 +86,24 @@ def _tab_sent(
             "boot": boot_of(charts=numbers(charts)),
         }
 
+    async def meanwhile() -> AsyncIterator[str]:
+        sent = 0
+        while not work.done():
+            await asyncio.wait({work}, timeout=_PART_S)
+            for part in parts[sent:]:
+                yield part
+                sent += 1
+
     bar = navigation(tab.path, pairs)
-    pieces = streamed("tab.html", url=url, navigation=bar, tab=tab, form=form, late=late)
+    pieces = streamed(
+        "tab.html", url=url, navigation=bar, tab=tab, form=form, late=late, meanwhile=meanwhile
+    )
     return StreamingResponse(
         pieces,
         status_code=status,
         media_type="text/html; charset=utf-8",
-        headers={"Cache-Control": "no-store"},
+        # a packed stream is held back until much of it is there
+        headers={"Cache-Control": "no-store", **({} if is_whole else _PLAIN)},
     )
 
 

@@ -18,6 +18,7 @@ from planner.specs.documents.compare import Comparison
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line
 from planner.units import percent
+from planner.verbs import explanation as explained
 from planner.verbs import requests
 from planner.verbs.compare import side_by_side
 from planner.verbs.estimate import chosen
@@ -25,13 +26,14 @@ from planner.views import compare, estimate_figures
 from planner.views.cells import csv_text
 from planner.views.chart import Chart
 from planner.views.drawn import Leads
+from planner.views.explain import figure_blocks
 from planner.views.figures import alone
 from planner.views.html import block_of
 from planner.views.kernels import crossover_block, roofline_block
 from planner.views.view import Link, with_doubts
 from web import limits, upload, view
 from web.forms import form
-from web.panels import calibrated, explained, gantt, landscape, legal, scaling
+from web.panels import calibrated, gantt, landscape, legal, scaling
 from web.render import drawn, rendered
 from web.report import report as report_of
 from web.state import Pairs, State, of_pairs, posted, readable, scenario_of, toml_of
@@ -258,8 +260,10 @@ def explanation(pairs: Pairs) -> bytes:
 def explained_page(pairs: Pairs, level: int) -> bytes:
     """The same as a part of a page whose headings begin at this level."""
     with _state(pairs) as state:
-        document = plain(explained.document(state.options))
-    body = rendered("explain_body.html", level=level, doc=document)
+        document = explained.document(state.options)
+    blocks = [block_of(block, lambda _: None) for block in figure_blocks(document)]
+    parts = list(zip(plain(document)["parts"], blocks, strict=True))
+    body = rendered("explain_body.html", level=level, parts=parts)
     return dumped({"body": body, "query": state.query})
 
 

@@ -26,7 +26,7 @@ from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from planner.specs.base import PlanError
-from web import limits, tasks
+from web import limits, parts, tasks
 from web.state import Malformed
 
 _KEPT = 256  # answers that are kept for the next who asks
@@ -67,6 +67,7 @@ class Job:
     waiters: int = 1
     process: Any = None
     dropped: bool = False
+    parts: list[str] = field(default_factory=list)  # of the answer that are there before it
 
 
 class Workers:
@@ -97,7 +98,7 @@ class Workers:
         """End all threads and processes."""
         with self._lock:
             threads, self._threads = self._threads, []
-            for process in self._processes:
+            for process in tuple(self._processes):  # threads add to them meanwhile
                 process.kill()
         for _ in threads:
             with contextlib.suppress(queue.Full):
@@ -204,6 +205,19 @@ class Workers:
         self._up_since = self._up_since or time.monotonic()
         return process, ours
 
+    def _received(self, connection: Connection, job: Job) -> tuple[str, Any]:
+        """The outcome of a job, its parts kept on the way; "late" where it takes too long. A job
+        that sends parts has longer."""
+        begun = time.monotonic()
+        until = begun + self.limit_s
+        while connection.poll(max(0.0, until - time.monotonic())):
+            kind, answer = connection.recv()
+            if kind != "part":
+                return kind, answer
+            job.parts.append(answer)
+            until = begun + max(self.limit_s, limits.PARTS_S)
+        return "late", None
+
     def _answer(self, worker: tuple[Any, Connection], job: Job) -> bool:
         """Whether the worker can go on."""
         process, connection = worker
@@ -214,7 +228,8 @@ class Workers:
                 return True
         try:
             connection.send((job.name, job.arguments))
-            if not connection.poll(self.limit_s):
+            kind, answer = self._received(connection, job)
+            if kind == "late":
                 _fail(
                     job,
                     PlanError(
@@ -225,7 +240,6 @@ class Workers:
                     ),
                 )
                 return False
-            kind, answer = connection.recv()
         except (EOFError, OSError):
             _fail(job, Gone() if job.dropped else Ended())
             return False
@@ -280,6 +294,7 @@ def _work(connection: Connection, lower: bool) -> None:
             os.nice(5)
     with contextlib.suppress(EOFError, OSError):  # the server has gone, and its workers with it
         connection.send("ready")
+        parts.TO.set(lambda part: connection.send(("part", part)))
         while True:
             name, arguments = connection.recv()
             connection.send(outcome(tasks.task(name), arguments))

@@ -213,7 +213,7 @@ def _value(row: Row, typed: Any) -> Any:
 
 def _parameter(row: Row, verb: str) -> inspect.Parameter:
     """An option or argument of typer; None where it is not given, so that a record knows."""
-    several = row.is_several or any(command.startswith(f"{verb} ") for command in row.says.several)
+    several = row.is_several or verb in {command.split()[0] for command in row.says.several}
     kind = list[str] if several else row.kind
     shown = f"<{kind.__name__}>" if kind in _NUMBERS else None
     if kind not in (bool, list[str], tuple[str, str]):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from planner.specs.documents.compare import FIGURES, Comparison, Difference, Figure, Point
 from planner.specs.documents.plan import describe
+from planner.specs.options import Options, pairs_of_command, rows
 from planner.units import percent, show
 from planner.views.chart import Chart
 from planner.views.figures import INK, markers
@@ -145,7 +146,28 @@ def _side_blocks(comparison: Comparison, difference: Difference) -> Parts:
         ],
     )
     steps = parts_chart("parts", {row.label: row.step.components for row in answered})
-    return [table, steps, against, _difference_block(difference)]
+    return [*_inputs(comparison, answered), table, steps, against, _difference_block(difference)]
+
+
+def _inputs(comparison: Comparison, answered: Sequence[Point]) -> list[Block]:
+    """Options in which whole scenarios differ; of options that are varied the labels say it."""
+    if [dimension.name for dimension in comparison.dimensions] != ["scenario"]:
+        return []
+    given = [dict(pairs_of_command(row.command, Options, "estimate")) for row in answered]
+    names = [n for n in rows(Options) if len({options.get(n) for options in given}) > 1]
+    if not names:
+        return []
+    block = Block(
+        f"{len(answered)} plans side by side",
+        header=["input", *(row.label for row in answered)],
+        rows=[[_option(name), *(options.get(name, "") for options in given)] for name in names],
+        order="inputs that differ",
+    )
+    return [block]
+
+
+def _option(name: str) -> str:
+    return rows(Options)[name].says.label or words(name)
 
 
 def _most(answered: Sequence[Point]) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 from planner.views import axes
 from planner.views.axes import Axis
 from planner.views.chart import Chart, Trace
-from planner.views.figures import GREY, GRID_LINE, INK, SILVER, SLATE
-from planner.views.groups import lighter, ramp
+from planner.views.figures import GREY, GRID_LINE, GROUND, INK, SILVER, SLATE
+from planner.views.groups import is_light, lighter, ramp
 from planner.views.svg import HATCHED, drawing, element, hatch, inks, title, words
 
 WIDTH = 600.0
@@ -58,6 +58,7 @@ def svg(chart: Chart, leads: Leads = nowhere) -> str:
     names = [str(value) for value in (rows or ys) if isinstance(value, str)]
     longest = max((_LETTER * len(name) + 14 for name in names), default=_LEFT)
     left = min(max(longest, 34.0), _MOST_LEFT) if names else _LEFT
+    left += _LINE if names and not level and layout.get("yaxis", {}).get("title") else 0.0
     top, bottom = _TOP + keys_px, height - _BOTTOM
     across = axes.axis(layout.get("xaxis", {}), xs, left, WIDTH - _RIGHT)
     spec = layout.get("yaxis", {})
@@ -100,9 +101,12 @@ def _values(data: Sequence[Trace], layout: dict[str, Any]) -> tuple[list[Any], l
                 sums[x] = [negative + min(y, 0.0), positive + max(y, 0.0)]
         else:
             ys += [y for y in trace["y"] if y is not None]
-        band = trace.get("error_x", {})
-        xs += [x + m for x, m in zip(trace["x"], band.get("array", ()), strict=False)]
-        xs += [x - m for x, m in zip(trace["x"], band.get("arrayminus", ()), strict=False)]
+        for values, along in ((xs, "x"), (ys, "y")):
+            band = trace.get(f"error_{along}", {})
+            values += [v + m for v, m in zip(trace[along], band.get("array", ()), strict=False)]
+            values += [
+                v - m for v, m in zip(trace[along], band.get("arrayminus", ()), strict=False)
+            ]
     ys += [end for pair in sums.values() for end in pair]
     if any(trace["type"] == "bar" for trace in data) and not any(isinstance(y, str) for y in ys):
         ys.append(0.0)
@@ -301,7 +305,9 @@ def _beside(text: str, start: float, end: float, y: float, trace: Trace, g: _Gro
     """The text of a level bar: inside where the trace says so, else behind it, or before it
     where room is short."""
     if trace["textposition"] == "inside":
-        return _text(text, start + 6, y + 4, style="fill:#fff")
+        has_room = _LETTER * len(text) + 10 < end - start
+        ink = INK if is_light(_color(trace)) else GROUND
+        return _text(text, start + 6, y + 4, style=f"fill:{ink}") if has_room else ""
     if end + 6 + _LETTER * len(text) <= WIDTH:
         return _text(text, end + 5, y + 4, class_="note")
     return _text(text, start - 5, y + 4, "end", class_="note")
@@ -311,6 +317,13 @@ def _band(g: _Ground, x: float, y: float, band: dict[str, Any], i: int) -> str:
     """A level line from the low to the high end of a band."""
     low, high = g.x.at(x - band["arrayminus"][i]), g.x.at(x + band["array"][i])
     path = f"M{low:.6g} {y - 5:.6g}v10m0-5H{high:.6g}m0-5v10"
+    return element("path", d=path, stroke_width=1.8, **inks("none", band.get("color", INK)))
+
+
+def _upright_band(g: _Ground, x: float, y: float, band: dict[str, Any], i: int) -> str:
+    """The same upright."""
+    low, high = g.y.at(y - band["arrayminus"][i]), g.y.at(y + band["array"][i])
+    path = f"M{x - 5:.6g} {low:.6g}h10m-5 0V{high:.6g}m-5 0h10"
     return element("path", d=path, stroke_width=1.8, **inks("none", band.get("color", INK)))
 
 
@@ -350,10 +363,12 @@ def _markers(trace: Trace, points: Sequence[tuple[int, float, float]], g: _Groun
         dots = "".join(f"M{x:.5g} {y:.5g}h0" for _, x, y in points)
         round_ = {"stroke_linecap": "round", "stroke_width": size}
         return element("path", d=dots, **round_, **look, **inks("none", color))
-    out, band = [], trace.get("error_x")
+    out, level, upright = [], trace.get("error_x"), trace.get("error_y")
     for i, x, y in points:
-        if band and "array" in band:
-            out.append(_band(g, trace["x"][i], y, {"color": color, **band}, i))
+        if level:
+            out.append(_band(g, trace["x"][i], y, {"color": color, **level}, i))
+        if upright:
+            out.append(_upright_band(g, x, trace["y"][i], {"color": color, **upright}, i))
         out.append(_mark(trace, i, g, _symbol(symbol, x, y, size, color)))
     return element("g", *out, **look, **inks(color))
 

@@ -13,7 +13,9 @@ from planner.ledger import Call, Sourced
 from planner.specs.document import UNSET
 from planner.specs.documents.estimate import MachineNumber, Report
 from planner.specs.documents.explain import Explained, ExplainedInput
+from planner.specs.documents.explanation import Explanation
 from planner.units import show
+from planner.views.view import Block
 
 _MOST = 6  # values of an array that are worth printing
 
@@ -54,6 +56,22 @@ def nested(call: Call) -> Explained:
         inputs={name: _input(value) for name, value in call.inputs.items()},
         calls=calls,
     )
+
+
+def figure_blocks(document: Explanation) -> list[Block]:
+    """Terms or factors of each figure, and the formulas that make it."""
+    return [
+        Block(
+            part.title,
+            [f"formulas  {', '.join(dict.fromkeys(call.name for call in part.calls))}"]
+            if part.calls
+            else [],
+            ["made of", ">value"],
+            [[leaf.name, leaf.shown] for leaf in part.leaves],
+            order="as it is summed or multiplied",
+        )
+        for part in document.parts
+    ]
 
 
 def part_of(call: Call, part: str | None) -> Call:

@@ -94,6 +94,15 @@ def lighter(color: str, share: float) -> str:
     return "#" + "".join(f"{round(c + (255 - c) * share):02x}" for c in channels)
 
 
+_LIGHT = 140.0  # luma from which dark text is read better than white, of 255
+
+
+def is_light(color: str) -> bool:
+    """Whether text on it is dark."""
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return 0.299 * red + 0.587 * green + 0.114 * blue > _LIGHT  # ITU-R BT.601
+
+
 _FIRST_HUE, _LAST_HUE = 0.58, 0.03  # blue over green and yellow to red, for ranks in order
 _LIGHTNESS, _SATURATION = 0.62, 0.5
 

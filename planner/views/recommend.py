@@ -16,18 +16,19 @@ from planner.specs.documents.recommend import (
     SaturatingBatch,
     SmallestCluster,
     SwapOrRecompute,
+    TriedCount,
     Wire,
     Without,
 )
 from planner.units import chance_text, in_unit, percent, show, span
 from planner.views.cells import Cell
 from planner.views.chart import Chart
-from planner.views.figures import BLUE, CYCLE, FROM_ZERO, axis, counted, figure, line, markers
+from planner.views.figures import BLUE, FROM_ZERO, axis, counted, figure, line
+from planner.views.frontier import Offer, frontier
 from planner.views.prices import elsewhere_lines, prices_block
 from planner.views.swap import swap_blocks
 from planner.views.view import Block, Command, Link, View
 
-_FAINT = 0.35  # of a cluster that another beats in days and money
 _MOST_RIVALS = 4  # kinds that could as well be the best
 _MOST_MODELS = 12  # models of the catalogue that are listed
 _ABOVE_FIRST = 3  # of them, those that are larger than the first that fits
@@ -195,55 +196,46 @@ def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], document: Smalles
         drop=("kWh" if days else "USD/h", "free", "step", "limited by"),
         marks=["here" if row == best else "" for _, row in answered],
         links=[Link(row.command) for _, row in answered],
-        chart=_cost_and_days(answered) if days else None,
+        chart=frontier(
+            "recommend-kinds",
+            "Cost against days",
+            _offers(answered),
+            "One cluster of each kind with its GPUs",
+        ),
         below=[
-            f"{kind.machine}: {describe(row.layout)} [{row.stack}]; {_smaller(kind, row)}"
+            f"{kind.machine}: {describe(row.layout)} [{row.stack}]; {_sizes(kind, row)}"
             for kind, row in answered
         ],
     )
 
 
-def _cost_and_days(answered: Sequence[tuple[MachineKind, ClusterRow]]) -> Chart | None:
-    """The cluster of each kind, with the 80 % band of its days; those without a price are left
-    out."""
-    data = [
-        markers(
-            kind.machine,
-            [row.days],
-            [row.cost_usd],
-            CYCLE[i % len(CYCLE)],
-            [_sentence(row)],
-            size=11,
-            opacity=_FAINT if _dominated(row, [other for _, other in answered]) else 1.0,
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [(row.days_high or row.days) - row.days],
-                "arrayminus": [row.days - (row.days_low or row.days)],
-            },
+def _offers(answered: Sequence[tuple[MachineKind, ClusterRow]]) -> list[Offer]:
+    """The cluster of each kind with its other sizes within the limits; those without a price are
+    left out."""
+    out = []
+    for kind, row in answered:
+        if row.days is None or row.cost_usd is None:
+            continue
+        sizes = [
+            (f"{count.gpus:,} GPUs", count.days, count.cost_usd)
+            for count in kind.tried
+            if count.within and count.days is not None and count.cost_usd is not None
+        ]
+        out.append(
+            Offer(
+                kind.machine,
+                f"{row.gpus:,}",
+                row.days,
+                row.cost_usd,
+                (row.days_low, row.days_high),
+                (row.cost_usd_low, row.cost_usd_high),
+                _sentence(row),
+                row.command,
+                thin=row.thin is not None,
+                sizes=sizes if len(sizes) > 1 else (),
+            )
         )
-        for i, (kind, row) in enumerate(answered)
-        if row.days is not None and row.cost_usd is not None
-    ]
-    if not data:
-        return None
-    return Chart(
-        "recommend-kinds",
-        "Cost against days",
-        "",
-        figure(data, axis("days", FROM_ZERO), axis("USD", FROM_ZERO)),
-        caption="One cluster of each kind; the line is the 80 % band of its days. Faint: another"
-        " takes no more days and no more money.",
-    )
-
-
-def _dominated(row: ClusterRow, others: Sequence[ClusterRow]) -> bool:
-    """Whether another cluster is at least as soon and as cheap, and better in one of both."""
-    if row.days is None or row.cost_usd is None:
-        return False
-    mine = (row.days, row.cost_usd)
-    known = [(o.days, o.cost_usd) for o in others if o.days is not None and o.cost_usd is not None]
-    return any(days <= mine[0] and usd <= mine[1] and (days, usd) != mine for days, usd in known)
+    return out
 
 
 def _curve(
@@ -259,19 +251,25 @@ def _curve(
     )
 
 
-def _smaller(kind: MachineKind, row: ClusterRow) -> str:
-    """The smallest cluster of this kind within the limits, where it is not the row, and why fewer
-    GPUs are not enough."""
-    fewest = next((count for count in kind.tried if count.gpus == kind.smallest_gpus), None)
-    text = ""
-    if fewest is not None and fewest.gpus < row.gpus:
-        cost = None if fewest.cost_usd is None else show(fewest.cost_usd, "USD")
-        run = None if fewest.days is None else show(fewest.days, "days")
-        figures = ", ".join(part for part in (run, cost) if part)
-        text = f"smallest within the limits: {fewest.gpus:,} GPUs, {figures}; "
+def _sizes(kind: MachineKind, row: ClusterRow) -> str:
+    """The sizes of this kind next to the row that are within the limits, too; then the smallest,
+    and why fewer GPUs are not enough."""
+    within = [count for count in kind.tried if count.within]
+    smaller = [count for count in within if count.gpus < row.gpus]
+    larger = [count for count in within if count.gpus > row.gpus]
+    near = [_size(count) for count in (*smaller[1:][-1:], *larger[:1])]
+    text = f"within the limits, too: {'; '.join(near)}; " if near else ""
+    if smaller:
+        text += f"smallest within the limits: {_size(smaller[0])}; "
     if kind.below:
         return f"{text}one size smaller: {kind.below.gpus:,} GPUs, {kind.below.why}"
     return f"{text}one size smaller: {kind.left_out or 'none'}"
+
+
+def _size(count: TriedCount) -> str:
+    run = None if count.days is None else show(count.days, "days")
+    cost = None if count.cost_usd is None else show(count.cost_usd, "USD")
+    return ", ".join(part for part in (f"{count.gpus:,} GPUs", run, cost) if part)
 
 
 # how much bandwidth

@@ -62,5 +62,6 @@ HATCHED = f"url(#{_HATCH})"
 
 def drawing(label: str, *inside: str, **attributes: object) -> str:
     """A whole drawing; label: what it shows, for those who do not see it."""
-    more = {"xmlns": "http://www.w3.org/2000/svg", "role": "img", "aria_label": label}
+    role = "group" if any("<a " in part for part in inside) else "img"  # an image has no links
+    more = {"xmlns": "http://www.w3.org/2000/svg", "role": role, "aria_label": label}
     return element("svg", *inside, **more, **attributes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from planner.specs.documents.compare import Amdahl, Comparison, Curve, CurvePoint, Point
 from planner.specs.documents.compare import Parts as PartsOfStep
@@ -25,20 +26,18 @@ from planner.views.figures import (
 from planner.views.parts import parts_chart
 from planner.views.view import Block, Caption, Link, Mark, Parts, words
 
+_AXES = 2  # swept numbers of a map
 _KNEE = 0.95  # of the best tokens/s per GPU: from there on more of a number brings little
 
 
 def sweep_parts(comparison: Comparison, given: Mapping[str, object]) -> Parts:
     first = comparison.curves[0]
     by_gpus, now = first.axis == "gpus", _now(first, given)
-    at = {
-        f"knee {curve.label}".strip(): knee
-        for curve in comparison.curves
-        if (knee := _knee(curve)) is not None
-    }
+    alone = len(comparison.curves) == 1
+    knee = _knee(first) if alone else None
+    at = {} if knee is None else {"knee": knee}
     at |= {} if now is None else {"now": now}
     charts = [tabled(marked(chart, at)) for chart in _curve_charts(comparison)]
-    alone = len(comparison.curves) == 1
     if alone and charts:
         steps = {row.label: row.step.components for row in comparison.points if row.fits}
         charts.append(parts_chart("parts", steps))
@@ -61,7 +60,59 @@ def sweep_parts(comparison: Comparison, given: Mapping[str, object]) -> Parts:
         if by_gpus:
             drawing.text.append(Caption(". in proportion to the first point"))
         blocks.append(drawing)
-    return [*charts[:2], *blocks, *charts[2:]]
+    grid = _grid(comparison, key)
+    if grid:
+        blocks = [replace(block, folded=True) for block in blocks]
+    return [*grid, *charts[:2], *blocks, *charts[2:]]
+
+
+def _grid(comparison: Comparison, key: str) -> list[Block]:
+    """The two swept numbers as a map; none beside other options or where one is swept."""
+    names = [option.name for option in comparison.dimensions if option.swept]
+    if len(names) != _AXES or len(comparison.dimensions) != _AXES:
+        return []
+    across = comparison.curves[0].axis
+    down = next(name for name in names if name != across)
+    named = {
+        option.name: words(option.name)
+        + (f" ({unit})" if (unit := option.values[0].partition(" ")[2]) else "")
+        for option in comparison.dimensions
+    }
+    title = "tokens/s" if key == "tokens_per_s" else "tokens/s/GPU"
+    at = {(p.values[down], p.values[across]): p for p in comparison.points}
+    ys, xs = (sorted({pair[i] for pair in at}) for i in (0, 1))
+
+    def value(y: float, x: float) -> float | None:
+        point = at[y, x]
+        return getattr(point.throughput, key) if point.fits else None
+
+    values = [[value(y, x) for x in xs] for y in ys]
+    data: Trace = {
+        "type": "heatmap",
+        "x": [f"{x:,g}" for x in xs],
+        "y": [f"{y:,g}" for y in ys],
+        "z": values,
+        "text": [["" if v is None else show(v, "") for v in row] for row in values],
+        "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
+        "customdata": [[at[y, x].command for x in xs] for y in ys],
+    }
+    axes_of = [axis(named[name], type="category") for name in (across, down)]
+    chart = Chart(
+        "map",
+        f"{title} by {named[down]} and {named[across]}",
+        "",
+        figure([data], *axes_of),
+        caption="From blue, the least, to red, the most; empty: it does not fit.",
+    )
+    return [
+        Block(
+            chart.title,
+            header=[named[down], *(f"{x:,g}|number" for x in xs)],
+            rows=[[f"{y:,g}", *row] for y, row in zip(ys, values, strict=True)],
+            order="smallest first",
+            chart=chart,
+        )
+    ]
 
 
 def _now(curve: Curve, given: Mapping[str, object]) -> float | None:
@@ -100,6 +151,8 @@ def _mark(fits: bool, value: float, knee: float | None, now: float | None) -> Ma
 def knee_said(comparison: Comparison, given: Mapping[str, object]) -> str:
     """Where the knee is, and what the value of the request makes of it."""
     curve = comparison.curves[0]
+    if len(comparison.curves) > 1:
+        return _best_said(comparison, curve)
     knee, now = _knee(curve), _now(curve, given)
     if knee is None:
         return ""
@@ -117,6 +170,17 @@ def knee_said(comparison: Comparison, given: Mapping[str, object]) -> str:
         return sentence
     share = here.tokens_per_s_per_gpu / best
     return f"{sentence}; the current {here.value:,g} has {share:.0%} of the best per GPU"
+
+
+def _best_said(comparison: Comparison, curve: Curve) -> str:
+    """Which request of several curves is the best."""
+    total = curve.axis == "gpus"
+    key, title = ("tokens_per_s", "tokens/s") if total else ("tokens_per_s_per_gpu", "tokens/s/GPU")
+    fitting = [point for point in comparison.points if point.fits]
+    if not fitting:
+        return ""
+    best = max(fitting, key=lambda point: getattr(point.throughput, key))
+    return f"Most {title}: {best.label}, {show(getattr(best.throughput, key), '')}"
 
 
 def axis_name(curve: Curve) -> str:

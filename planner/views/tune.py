@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from planner.specs.documents.tune import TuneMethod, Tuning
 from planner.units import show, span
 from planner.views.cells import Cell
 from planner.views.chart import Chart
 from planner.views.figures import BLUE, FROM_ZERO, INK, axis, rows_figure, spans
+from planner.views.frontier import Offer, frontier
 from planner.views.view import Block, Command, Link, View
 
 _DAY_S, _HOUR_S = 86400.0, 3600.0
@@ -14,6 +18,113 @@ _ALL = 0.999  # of the tokens: padding of the last row of packed ones is none
 
 
 def view(r: Tuning) -> View:
+    """Which methods fit, what they take, the command of each, and what all rests on; of several
+    kinds of GPU the cheapest and fastest first."""
+    return _of_cards(r) if r.others else _of_card(r)
+
+
+_Choice = tuple[Tuning, TuneMethod]
+
+
+def _of_cards(r: Tuning) -> View:
+    """Cards by methods, cost against time, then each card by itself."""
+    fitting = [(card, row) for card in r.cards for row in card.methods if row.fits and row.run_s]
+    priced = [pair for pair in fitting if pair[1].cost_usd is not None]
+    best = {
+        "fastest": min(fitting, key=lambda pair: pair[1].run_s or 0.0, default=None),
+        "cheapest": min(priced, key=lambda pair: pair[1].cost_usd or 0.0, default=None),
+    }
+    answers = [f"{word}: {_choice(*pair)}" for word, pair in reversed(best.items()) if pair]
+    return View(
+        f"Fine-tuning of {r.model.title}: {r.gpus:,} of each of {len(r.cards)} cards",
+        "; ".join(answers) or "nothing fits on any card",
+        "yes" if fitting else "no",
+        parts=(
+            replace(_matrix(r, best), chart=_offers(r, priced)),
+            *(
+                replace(
+                    _methods(card), lead=False, title=_card(card), text=[], folded=True, chart=None
+                )
+                for card in r.cards
+            ),
+        ),
+        notes=_notes(r.cards),
+        noted="Notes",
+    )
+
+
+def _notes(cards: Sequence[Tuning]) -> list[str]:
+    """Common notes once, then the notes that differ, each with the name of its card."""
+    common = [note for note in cards[0].notes if all(note in card.notes for card in cards)]
+    apart = [
+        f"{card.gpu_title}: {note}" for card in cards for note in card.notes if note not in common
+    ]
+    return [*common, *apart]
+
+
+def _card(r: Tuning) -> str:
+    return f"{r.gpus:,} x {r.gpu_title}"
+
+
+def _choice(card: Tuning, row: TuneMethod) -> str:
+    cost = "" if row.cost_usd is None else f", {show(row.cost_usd, 'USD')}"
+    return f"{row.name} on {_card(card)}, {_shown(row.run_s)}{cost}"
+
+
+def _matrix(r: Tuning, best: Mapping[str, _Choice | None]) -> Block:
+    """Time and cost of every method on every card, or why it does not fit."""
+    names = [row.name for row in r.methods]
+    cheapest = [
+        min(
+            (row for row in card.methods if row.fits and row.cost_usd is not None),
+            key=lambda row: row.cost_usd or 0.0,
+            default=next((row for row in card.methods if row.memory), None),
+        )
+        for card in r.cards
+    ]
+    return Block(
+        "Cards by methods",
+        _data(r),
+        ["card", *names],
+        [[card.gpu_title, *(_cell(card, row, best) for row in card.methods)] for card in r.cards],
+        order="as asked",
+        lead=True,
+        marks=["yes" if card.fastest else "no" for card in r.cards],
+        links=[None if row is None else Link(row.command) for row in cheapest],
+        below=["each cell: the whole run; what is short of GPU memory where it does not fit"],
+    )
+
+
+def _cell(card: Tuning, row: TuneMethod, best: Mapping[str, _Choice | None]) -> str:
+    """Time and cost of a run."""
+    if not row.fits or row.run_s is None:
+        room = None if row.memory is None else row.memory.headroom_bytes
+        return f"{show(-room, 'B')} short" if room is not None and room < 0 else "no"
+    cost = "" if row.cost_usd is None else f", {show(row.cost_usd, 'USD')}"
+    named = " and ".join(word for word, pair in best.items() if pair == (card, row))
+    return f"{_shown(row.run_s)}{cost}" + (f": {named}" if named else "")
+
+
+def _offers(r: Tuning, priced: Sequence[_Choice]) -> Chart | None:
+    """Cost against time of every method on every card that fits."""
+    offers = [
+        Offer(
+            card.gpu_title,
+            row.name,
+            row.run_s / _DAY_S,
+            row.cost_usd,
+            (_days(row.run_low_s), _days(row.run_high_s)),
+            (row.cost_low_usd, row.cost_high_usd),
+            _choice(card, row),
+            row.command,
+        )
+        for card, row in priced
+        if row.run_s is not None and row.cost_usd is not None
+    ]
+    return frontier("tune-cards", "Cost against time", offers, "One method on one card")
+
+
+def _of_card(r: Tuning) -> View:
     """Which methods fit, what they take, the command of each, and what all rests on."""
     count = sum(row.fits for row in r.methods)
     verdict = f"{count} of {len(r.methods)} methods fit" if count else "no method fits"

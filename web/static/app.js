@@ -6,7 +6,7 @@ import { enhance, fillForm, nameAuto, queryOf, relabel, searchable } from "./con
 import { open } from "./drawer.js";
 import { Latest, Replaceable } from "./net.js";
 import { themed } from "./page.js";
-import { addToComparison, clearComparison, compareLink, listSaved, save } from "./scenarios.js";
+import { addToComparison, clearComparison, compareLink, listSaved, loaded, save, savedFile } from "./scenarios.js";
 
 const QUIET_MS = 160; // after the last change before slower parts are asked for
 const form = document.getElementById("form");
@@ -320,9 +320,11 @@ function wire() {
     const file = event.target.files[0];
     if (!file) return;
     if (file.size > boot.limits.scenario) return notify(`${file.name}: ${file.size} B > ${boot.limits.scenario} B`);
-    const response = await fetch("/page/scenario", { method: "POST", headers: { "Content-Type": "application/toml" }, body: await file.text() });
-    const found = await response.json();
+    const content = await file.text();
     event.target.value = "";
+    if (loaded(content, jump)) return notify(text("saved_loaded"));
+    const response = await fetch("/page/scenario", { method: "POST", headers: { "Content-Type": "application/toml" }, body: content });
+    const found = await response.json();
     if (response.ok) jump(found.query);
     else notify(found.message);
   });
@@ -362,6 +364,11 @@ function wire() {
     field.value = scenarioName();
     field.scrollIntoView({ block: "center" });
     field.focus();
+  });
+  document.getElementById("saved-file").addEventListener("click", () => {
+    const link = make("a", { href: URL.createObjectURL(new Blob([savedFile()], { type: "application/json" })), download: "dpplan-plans.json" });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   });
   themed();
   listSaved(jump);

@@ -36,6 +36,14 @@ export function dress(section, whole) {
   }
 }
 
+// the charts that a page came with
+export function dressAll(docs) {
+  for (const doc of docs) {
+    const section = document.getElementById(`chart-${doc.name}`);
+    if (section) dress(section, async () => doc);
+  }
+}
+
 export function sectionOf(doc) {
   const id = `chart-${doc.name}`;
   return make("section", { class: "chart panel", id, "data-chart": doc.name, "aria-labelledby": `${id}-title` },

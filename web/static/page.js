@@ -5,6 +5,12 @@ const root = document.documentElement;
 const ORDER = ["auto", "light", "dark"];
 
 export function themed() {
+  if (root.classList.contains("embed")) { // what is chosen there opens the whole page
+    document.head.append(Object.assign(document.createElement("base"), { target: "_blank" }));
+    const whole = new URL(location.href);
+    whole.searchParams.delete("embed");
+    document.querySelector(".whole a").href = whole;
+  }
   const button = document.getElementById("theme");
   const named = () => (button.querySelector("span").textContent = text(`theme_${root.dataset.theme ?? "auto"}`));
   button.addEventListener("click", () => {

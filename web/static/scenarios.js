@@ -4,7 +4,7 @@ import { make, store, stored, text } from "./boot.js";
 const SAVED = "dpplan-scenarios";
 const COMPARED = "dpplan-compare";
 const NAME = 80; // letters, as the page of the comparison takes them
-const SLOTS = ["a", "b", "c", "d"];
+const SLOTS = ["a", "b", "c", "d", "e", "f"];
 
 export function listSaved(go) {
   const list = document.getElementById("saved");
@@ -18,6 +18,7 @@ export function listSaved(go) {
     });
     return make("li", {}, link, remove);
   }));
+  document.getElementById("saved-file").hidden = !found.length;
   if (!found.length) list.append(make("li", { class: "muted" }, text("saved_none")));
 }
 
@@ -25,6 +26,23 @@ export function save(name, query, go) {
   const others = stored(SAVED, []).filter((one) => one.name !== name);
   store(SAVED, [...others, { name, query }].slice(-50));
   listSaved(go);
+}
+
+// all saved plans as a file, and back
+export function savedFile() {
+  return JSON.stringify({ [SAVED]: stored(SAVED, []) }, null, 1);
+}
+
+export function loaded(text, go) {
+  let plans;
+  try {
+    plans = JSON.parse(text)[SAVED];
+  } catch {
+    return false; // a scenario, which the server reads
+  }
+  if (!Array.isArray(plans)) return false;
+  for (const { name, query } of plans) if (typeof name === "string" && typeof query === "string") save(name.slice(0, NAME), query, go);
+  return true;
 }
 
 export function compareLink() {

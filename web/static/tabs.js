@@ -1,10 +1,9 @@
-// The bar of tabs: the one shown in sight, and the address as it is now carried over to the next.
-const bar = document.querySelector(".tabs");
-const here = bar?.querySelector("[aria-current]");
-if (here) bar.scrollLeft = here.offsetLeft - (bar.clientWidth - here.offsetWidth) / 2;
+// The bar of tabs: the one shown in sight, and the address as it is now carried over to the next. It runs before a
+// page that comes in parts is whole, so it takes nothing from there.
+const linked = (event) => event.target.closest?.(".tabs a");
 
 function carried(link) {
-  const own = bar.dataset.own.split(" ");
+  const own = link.closest(".tabs").dataset.own.split(" ");
   const kept = new URLSearchParams(location.search);
   for (const name of [...own, "preset", "wait"]) kept.delete(name);
   for (const [name, mark] of [...kept]) { // a default of the page stays there
@@ -17,13 +16,38 @@ function carried(link) {
 }
 
 // the page before may have changed its address without asking the server; without one, its links hold
-for (const event of ["pointerdown", "focusin", "click"]) {
-  bar?.addEventListener(event, ({ target }) => {
-    const link = target.closest("a");
-    if (link && location.search) link.href = carried(link);
+for (const kind of ["pointerdown", "focusin", "click"]) {
+  document.addEventListener(kind, (event) => {
+    const link = linked(event);
+    if (link?.dataset.path && location.search) link.href = carried(link);
   });
 }
 
+// a server that is away is said on this page, not by the browser on an empty one
+document.addEventListener("click", async (event) => {
+  const link = linked(event);
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  try {
+    await fetch(document.querySelector("link[rel=icon]").href, { cache: "no-store" });
+  } catch {
+    const { make, text } = await import("./boot.js");
+    document.querySelector(".away")?.remove();
+    document.querySelector(".tabs").after(make("p", { class: "problem away", role: "alert" }, text("offline")));
+    return;
+  }
+  location.href = link.href;
+});
+
 // every change is an entry of the history, on every page
-document.getElementById("undo")?.addEventListener("click", () => history.back());
-document.getElementById("redo")?.addEventListener("click", () => history.forward());
+document.addEventListener("click", (event) => {
+  const id = event.target.closest?.("button")?.id;
+  if (id === "undo") history.back();
+  if (id === "redo") history.forward();
+});
+
+addEventListener("DOMContentLoaded", () => {
+  const inside = document.querySelector(".tabs .open > ul");
+  const here = inside?.querySelector("[aria-current]");
+  if (here) inside.scrollLeft = here.offsetLeft - (inside.clientWidth - here.offsetWidth) / 2;
+});

@@ -2,6 +2,7 @@
 (() => {
   const root = document.documentElement;
   root.classList.add("js");
+  root.classList.toggle("embed", /[?&]embed=1(&|$)/.test(location.search)); // in a frame of another page
   try {
     const chosen = localStorage.getItem("dpplan-theme");
     if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;

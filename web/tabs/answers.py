@@ -19,6 +19,7 @@ from planner.specs.options.parallel import (
 from planner.specs.options.recommend import Limits, QuestionOptions
 from planner.specs.options.tune import TuneOptions
 from planner.verbs import allreduce, batch, batchnorm, input, recommend, strategies, tune
+from planner.verbs.tune.methods import methods_named
 from planner.views import allreduce as allreduce_view
 from planner.views import batch as batch_view
 from planner.views import batchnorm as batchnorm_view
@@ -34,7 +35,30 @@ from web.tabs.base import Answers, TabRequest
 def _recommend(request: TabRequest) -> Any:
     question, limits = request.of(QuestionOptions).question, request.of(Limits)
     refuse(limits, f"recommend {question}")
-    return recommend.ask(question, request.given, limits, jobs=1)
+    return recommend.ask(question, request.given, limits, jobs=1, progress=request.progress)
+
+
+def _first_kind(request: TabRequest) -> Any:
+    """The answer of the first of several kinds."""
+    kinds, question = request.given.get("gpu"), request.of(QuestionOptions).question
+    if question != "cluster" or not isinstance(kinds, list) or len(kinds) == 1:
+        return None
+    given = {**request.given, "gpu": kinds[:1]}
+    return recommend.ask(question, given, request.of(Limits), jobs=1)
+
+
+def _tune(request: TabRequest) -> Any:
+    return tune.tune(request.of(TuneOptions).changed(jobs=1), request.given, request.progress)
+
+
+def _first_method(request: TabRequest) -> Any:
+    """The answer of the first method on the first kind of GPU."""
+    options, kinds = request.of(TuneOptions), request.given.get("gpu")
+    names = [method.name for method in methods_named(options.method, options.rank)]
+    if len(names) == 1 or options.largest:
+        return None
+    given = {**request.given, "gpu": kinds[0] if isinstance(kinds, list) else kinds}
+    return tune.tune(options.changed(method=names[0], jobs=1), given)
 
 
 def _strategies(request: TabRequest) -> Strategies:
@@ -53,9 +77,14 @@ def _batch(document: Any, request: TabRequest) -> View:
 
 
 ANSWERS = {
-    "/recommend": Answers(_recommend, lambda document, _: recommend_view.view(document)),
+    "/recommend": Answers(
+        _recommend, lambda document, _: recommend_view.view(document), sooner=_first_kind
+    ),
     "/batch": Answers(
-        lambda request: batch.batch(request.of(BatchOptions).changed(jobs=1), request.given), _batch
+        lambda request: batch.batch(
+            request.of(BatchOptions).changed(jobs=1), request.given, request.progress
+        ),
+        _batch,
     ),
     "/sweep": sweep.ANSWERS,
     "/strategies": Answers(
@@ -75,10 +104,7 @@ ANSWERS = {
         lambda request: batchnorm.answer(request.given, request.of(BatchNormOptions).channels),
         lambda value, _: batchnorm_view.view(value),
     ),
-    "/tune": Answers(
-        lambda request: tune.tune(request.of(TuneOptions).changed(jobs=1), request.given),
-        lambda document, _: tune_view.view(document),
-    ),
+    "/tune": Answers(_tune, lambda document, _: tune_view.view(document), sooner=_first_method),
     "/schedule": schedule.ANSWERS,
     "/input": Answers(
         lambda request: input.answer(request.given, request.of(InputOptions)),

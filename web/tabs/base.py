@@ -19,6 +19,7 @@ from planner.specs.documents import by_answer
 from planner.specs.options import LAYOUT, Given, Options, Record, Row, command_line, flag, rows
 from planner.specs.options.named import WORK
 from planner.specs.options.own import Output
+from planner.specs.options.verbs import ALIKE
 from planner.views.view import View
 from web.state import MARK, PAGE, START, TEXTS, Pairs, State, filled, of_pairs, searched, typed
 
@@ -30,11 +31,14 @@ _PICKED = (*LAYOUT, "stack", "global_batch")  # what a pick fills in
 
 @dataclass(frozen=True)
 class Page:
-    """An entry of the navigation. after: path of the one that it follows; empty: the last."""
+    """An entry of the navigation. lens: under which it stands; after: path of the one that it
+    follows; empty: the last; carried: whether a link to it takes the scenario along."""
 
     path: str
     name: str
+    lens: str
     after: str = field(default="", kw_only=True)
+    carried: bool = field(default=True, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class TabRequest:
 
     state: the request with its pasted texts; of a verb without a model, one stands in. given: what
     was given, several values as a list. pairs: of the address. words: records that are not options
-    of the command. files: that were posted with it, by name.
+    of the command. files: that were posted with it, by name. progress: takes how far the verb is.
     """
 
     verb: str
@@ -53,6 +57,7 @@ class TabRequest:
     pairs: Pairs
     words: tuple[type[Record], ...]
     files: Mapping[str, bytes] = field(default_factory=dict)
+    progress: Callable[[int, int], None] | None = None
 
     def of(self, record: type[R]) -> R:
         """The options of one record."""
@@ -89,7 +94,8 @@ def _words(options: Record, verb: str) -> list[str]:
 class Answers:
     """How a tab answers. find: asks the verb; view: what its page shows of that; command: asks the
     same; words: records of options that the page alone has; choices: (value, label) of fields that
-    are lists here; plan: what files say with what was typed; out: its document.
+    are lists here; plan: what files say with what was typed; out: its document; sooner: answer to a
+    part of a request that takes long, None where there is none.
     """
 
     find: Callable[[TabRequest], Any]
@@ -99,6 +105,7 @@ class Answers:
     choices: Mapping[str, Callable[[], list[tuple[str, str]]]] = field(default_factory=dict)
     plan: Callable[[Any], State | None] = lambda document: None
     out: Callable[[Any], Any] = lambda document: document
+    sooner: Callable[[TabRequest], Any] = lambda request: None
 
 
 @dataclass(frozen=True)
@@ -185,7 +192,8 @@ class Tab(Page):
         question = dict(pairs).get(self.question) or (
             str(self.own[self.question].default) if self.question else ""
         )
-        verb = f"{self.verb or 'estimate'} {question}".strip()
+        verb = self.verb or "estimate"
+        verb = f"{ALIKE.get(verb, verb)} {question}".strip()
         left = {
             name
             for name, row in rows(Options).items()
@@ -281,14 +289,15 @@ def pages_of(file: str, answers: Mapping[str, Answers]) -> tuple[Page, ...]:
     return tuple(_page(answers, **row) for row in table["tab"])
 
 
-def _page(answers: Mapping[str, Answers], path: str, name: str, **row: Any) -> Page:
+def _page(answers: Mapping[str, Answers], path: str, name: str, lens: str, **row: Any) -> Page:
     after = row.pop("after", "")
     if path not in answers:
-        return Page(path, name, after=after)
+        return Page(path, name, lens, after=after, **row)
     start = [*(PAGE if row.pop("plan", False) else []), *map(tuple, row.pop("start", []))]
     return Tab(
         path,
         name,
+        lens,
         answers[path],
         after=after,
         start=start,

@@ -7,7 +7,7 @@ from typing import Any
 from planner.specs.base import PlanError
 from planner.specs.options import Options, Row
 from web.forms import field, groups_of
-from web.state import TEXTS, Pairs, typed
+from web.state import TEXTS, Pairs, catalogue_id, typed
 from web.tabs.base import Tab, several
 from web.texts import text
 
@@ -71,6 +71,7 @@ def _field(tab: Tab, row: Row, texts: list[str], pasted: dict[str, str]) -> dict
     if sentence and out["kind"] == "text":
         out["value"] = "; ".join(texts) if row.is_several else sentence
     if several(tab, row):
+        texts = [catalogue_id(row, value) or value for value in texts]
         known = [choice["value"] for choice in out["choices"]]
         more = [{"value": value, "label": value} for value in texts if value not in known]
         out |= {

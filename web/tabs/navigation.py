@@ -1,4 +1,4 @@
-"""The bar of tabs, each with the scenario of the page that it stands on."""
+"""The bar of lenses and their pages, each with the scenario of the page that it stands on."""
 
 from __future__ import annotations
 
@@ -26,17 +26,27 @@ def navigation(path: str, pairs: Pairs) -> dict[str, Any]:
         if row is not None and not again and name not in names and name not in TEXTS:
             carried.append((name, text))
     query = urlencode(carried[: limits.MOST_PAIRS])
+    entries: list[dict[str, Any]] = [
+        {
+            "path": tab.path,
+            "name": tab.name,
+            "lens": tab.lens,
+            "carried": tab.carried,
+            "current": tab is page,
+            "href": f"{tab.path}?{query}" if query and tab.carried else tab.path,
+        }
+        for tab in TABS
+    ]
+    lenses: dict[str, list[dict[str, Any]]] = {}
+    for entry in entries:
+        lenses.setdefault(entry["lens"], []).append(entry)
     return {
         "path": path,
         "chips": chips(path, pairs) if path else [],
         "own": " ".join(names),
-        "tabs": [
-            {
-                "path": tab.path,
-                "name": tab.name,
-                "current": tab is page,
-                "href": f"{tab.path}?{query}" if query else tab.path,
-            }
-            for tab in TABS
+        "tabs": entries,
+        "lenses": [
+            (name, within, any(entry["current"] for entry in within))
+            for name, within in lenses.items()
         ],
     }

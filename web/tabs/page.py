@@ -4,6 +4,7 @@ other tabs take over."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any
@@ -14,8 +15,9 @@ from planner.specs.options import flag
 from planner.views.chart import Chart
 from planner.views.html import parts_of
 from planner.views.view import Link, View, with_doubts
+from web import parts
 from web.render import drawn, rendered
-from web.state import Pairs, stated
+from web.state import MARK, Pairs, stated
 from web.tabs.base import Tab, TabRequest, requested
 from web.tabs.form import form
 from web.texts import text
@@ -36,7 +38,11 @@ def page(
     body, charts, error, plan = "", list[Chart](), None, None
     taken, left = tab.split(pairs)
     try:
-        with requested(tab, taken, files) as request:
+        with requested(tab, taken, files) as plain:
+            request = replace(plain, progress=parts.counting())
+            if (sooner := tab.answers.sooner(request)) is not None:
+                part, _ = drawn_answer(tab.answers.view(sooner, request), _address(tab, request))
+                parts.meanwhile(part)
             document = tab.answers.find(request)
             view = with_doubts(tab.answers.view(document, request), tab.answers.out(document))
             read = tab.answers.plan(document)
@@ -56,6 +62,7 @@ def page(
             command=tab.answers.command(document, request),
             sheet=f"{tab.path}.csv?{urlencode(pairs)}" if view.csv else "",
             unused=unused,
+            **_elsewhere(tab, taken),
             again=again,
             conflicts=plan.conflicts,
             path="/" if tab.files else tab.path,
@@ -72,23 +79,38 @@ def page(
     }
 
 
+def _elsewhere(tab: Tab, pairs: Pairs) -> dict[str, str]:
+    """Addresses of an answer: its document, and the page for a frame; empty for posted files."""
+    if not tab.documents:
+        return {}
+    query = urlencode([(n, t) for n, t in pairs if t and not n.startswith(MARK)])
+    return {"api": f"/api/{tab.address}?{query}", "embed": f"{tab.path}?{query}&embed=1"}
+
+
 def drawn_answer(
     view: View, to: Callable[[Link], str | None], **more: Any
 ) -> tuple[str, list[Chart]]:
     """A view as a part of a page, and its charts. to: where its links lead; more: of a form."""
     shown = parts_of(view, to, text("apply"), paper=False)
-    shown["parts"] = [_seen(part) for part in shown["parts"]]
+    shown["parts"] = [_seen(part, to) for part in shown["parts"]]
     charts = [chart for part in shown["parts"] if (chart := _chart_of(part)) is not None]
     runs = [list(run) for _, run in groupby(shown["parts"], lambda p: isinstance(p, Chart))]
     usual = {"command": "", "sheet": "", "unused": "", "again": "", "conflicts": (), "path": "/"}
+    usual |= {"api": "", "embed": ""}
     return rendered("tab_answer.html", **usual | more, view=shown, runs=runs), charts
 
 
-def _seen(part: dict[str, Any] | Chart) -> dict[str, Any] | Chart:
-    """A part with its chart as it is seen."""
+def _seen(part: dict[str, Any] | Chart, to: Callable[[Link], str | None]) -> dict[str, Any] | Chart:
+    """A part with its chart as it is seen; points that keep a command lead where it does."""
+
+    def leads(kept: Any) -> str | None:
+        return to(Link(command=kept)) if isinstance(kept, str) else None
+
     if isinstance(part, Chart):
-        return drawn(part, tables=False)
-    return part if part["chart"] is None else {**part, "chart": drawn(part["chart"], tables=False)}
+        return drawn(part, leads=leads, tables=False)
+    if part["chart"] is None:
+        return part
+    return {**part, "chart": drawn(part["chart"], leads=leads, tables=False)}
 
 
 def _chart_of(part: dict[str, Any] | Chart) -> Chart | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from planner import api
 from planner.specs.base import PlanError
 from planner.specs.documents.compare import Comparison
 from planner.specs.options import Given, Group, Options, Record, option, rows, taken
@@ -20,7 +22,7 @@ _AROUND = 8  # times below and above the current value, where no values are give
 
 @dataclass(frozen=True, kw_only=True)
 class SweepForm(Record):
-    """`--sweep NAME=VALUES` as two fields of a form."""
+    """`--sweep NAME=VALUES` as two fields of a form, twice."""
 
     GROUP: ClassVar = Group("sweep", "Sweep")
 
@@ -44,6 +46,26 @@ class SweepForm(Record):
             unset="around the current value",
         ),
     ] = None
+    over_too: Annotated[
+        str | None,
+        option(
+            "A second number: both make a map",
+            label="And sweep",
+            length=60,
+            example="global_batch",
+            unset="nothing else",
+        ),
+    ] = None
+    values_too: Annotated[
+        str | None,
+        option(
+            "As for the first",
+            label="Its values",
+            length=4096,
+            example="64..512",
+            unset="around the current value",
+        ),
+    ] = None
 
 
 def swept() -> list[tuple[str, str]]:
@@ -59,35 +81,65 @@ def _find(request: TabRequest) -> Comparison:
     given = Given(request.given)
     sweep = compared.sweep
     over = form.over or ("" if sweep or compared.vary else _OVER)
-    if over:
-        if over not in dict(swept()):
-            raise PlanError("over", over, "is not a number that can be swept")
-        sweep = (*sweep, f"{over}={form.values or _around(over, request)}")
+    fields = ((over, "values", form.values), (form.over_too, "values_too", form.values_too))
+    for name, field, values in fields:
+        if not name:
+            continue
+        if name not in dict(swept()):
+            raise PlanError(
+                field.replace("values", "over"), name, "is not a number that can be swept"
+            )
+        sweep = (*sweep, f"{name}={values or _around(name, field, request)}")
     named = {text.partition("=")[0].strip().replace("-", "_") for text in (*sweep, *compared.vary)}
     for name in named & given.keys():
         del given[name]
     try:
-        return compare.compare(compared.changed(sweep=sweep, jobs=1), given)
+        return compare.compare(compared.changed(sweep=sweep, jobs=1), given, request.progress)
     except PlanError as error:
+        typed = [field for name, field, values in fields if values and f"{name}=" in str(error)]
         if over and error.field.startswith("--sweep"):
-            raise PlanError("values", form.values, error.remedy) from None
+            field = typed[0] if typed else "values"
+            raise PlanError(field, getattr(form, field), error.remedy) from None
         raise
 
 
-def _around(name: str, request: TabRequest) -> str:
-    """A range that doubles through the current value. Raises PlanError where it has none."""
-    row, value = rows(Options)[name], getattr(request.state.options, name)
+def _current(name: str, request: TabRequest) -> Any:
+    """The value of an option as it is given, or as the plan of the request fills it in."""
+    value = getattr(request.state.options, name)
+    if value is not None:
+        return value
+    filled_in = api.estimate(request.state.options, brief=True).scenario.get(name)
+    return None if filled_in is None else filled_in.value
+
+
+def _number(value: Any) -> tuple[Any, str]:
+    """A number that is written with its unit, and the unit; another value as it is."""
+    if isinstance(value, str):
+        number, _, unit = value.partition(" ")
+        with contextlib.suppress(ValueError):
+            return float(number), unit
+    return value, ""
+
+
+def _around(name: str, field: str, request: TabRequest) -> str:
+    """A range through the current value. Raises PlanError where it has none."""
+    row, value = rows(Options)[name], _current(name, request)
+    if row.choices:
+        return ",".join(map(str, row.choices))
+    value, unit = _number(value)
     if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-        raise PlanError("values", None, "is needed: there is no current value to go around")
+        raise PlanError(field, None, "is needed: there is no current value to go around")
     if row.kind is int:
         whole = int(value)
         first = whole // (whole & -whole) if whole % _AROUND else whole // _AROUND
         return f"{first}..{whole * _AROUND}"
-    return ",".join(f"{value * factor:.6g}" for factor in (0.25, 0.5, 1.0, 2.0, 4.0))
+    return ",".join(f"{value * factor:.6g} {unit}".strip() for factor in (0.25, 0.5, 1.0, 2.0, 4.0))
 
 
 def _view(document: Comparison, request: TabRequest) -> View:
-    now = request.state.options.given()
+    axes = [dimension.name for dimension in document.dimensions if dimension.swept]
+    filled_in = {name: _number(_current(name, request))[0] for name in axes}
+    now = {**request.state.options.given(), **filled_in}
     return shown.view(document, now, compare.csv_text(document))
 
 
@@ -106,4 +158,4 @@ def _command(document: Comparison, request: TabRequest) -> str:
     ).command
 
 
-ANSWERS = Answers(_find, _view, _command, (SweepForm,), {"over": swept})
+ANSWERS = Answers(_find, _view, _command, (SweepForm,), {"over": swept, "over_too": swept})

@@ -27,6 +27,7 @@ def command(given: Given, request: EstimateOptions, out: Output) -> Answer:
     options = read_options(given)
     if request.explain:
         from planner.specs.document import changed
+        from planner.verbs.explanation import document
         from planner.views import explain as tree_of
 
         report, whole = explain(options)
@@ -51,8 +52,9 @@ def command(given: Given, request: EstimateOptions, out: Output) -> Answer:
 
         inference = inference_blocks(report) if request.inference else []
         offload = offload_blocks(report) if request.explain else []
+        figures = tree_of.figure_blocks(document(options)) if request.explain else []
         return (whole if full else screen).view(
-            report, [*inference, *offload, *chart_blocks(report)]
+            report, [*inference, *offload, *figures, *chart_blocks(report)]
         )
 
     def after() -> list[str]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from planner.formats.documents.export import Export
 from planner.specs.documents.plan import describe
 from planner.units import percent, show
-from planner.views.view import Block, Fixed, View, words
+from planner.views.view import Block, File, Fixed, View, words
 
 
 def view(r: Export, folder: str | None) -> View:
     """Options written and not, values left to fill in; and the files, where no folder holds
     them."""
     files = () if folder else _files(r)
-    return View.of([_summary(r, folder), *_lost(r), _to_fill(r), *files])
+    results = [File(file.name, file.text, file.says) for file in r.files]
+    return View.of([_summary(r, folder), *_lost(r), _to_fill(r), *files], files=results)
 
 
 def _summary(r: Export, folder: str | None) -> Block:
@@ -69,4 +70,7 @@ def _to_fill(r: Export) -> Block:
 
 
 def _files(r: Export) -> list[Block]:
-    return [Block(file.name, [Fixed(line) for line in file.text.splitlines()]) for file in r.files]
+    return [
+        Block(file.name, [Fixed(line) for line in file.text.splitlines()], folded=True)
+        for file in r.files
+    ]

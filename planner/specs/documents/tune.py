@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from planner.specs.document import Document, Doubted, key
+from planner.specs.document import UNSET, Document, Doubted, Unset, key
 from planner.specs.documents.batch import NamedModel, SizedModel
 from planner.specs.documents.estimate import Merge
 from planner.specs.documents.memory import Fit
@@ -136,3 +136,12 @@ class Tuning(Doubted):
         ),
     ]
     notes: Annotated[list[str], key("what all rests on, as sentences")]
+    others: Annotated[
+        list[Tuning] | Unset,
+        key("the same on the other kinds of GPU; absent where one is asked about"),
+    ] = UNSET
+
+    @property
+    def cards(self) -> list[Tuning]:
+        """The answers of all kinds of GPU, in the order of the request."""
+        return [self, *(self.others or ())]

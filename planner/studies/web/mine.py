@@ -7,6 +7,7 @@ import contextlib
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from planner.formats import recipe as formats
 from planner.formats.documents.read import Read
@@ -14,6 +15,7 @@ from planner.formats.plan import planned
 from planner.formats.verbs import read
 from planner.formats.views.read import view as read_view
 from planner.specs.base import PlanError
+from planner.specs.names import TargetName
 from planner.specs.options import Given
 from planner.studies import check
 from planner.studies.check.sort import is_runs_table, recipes_of
@@ -26,6 +28,7 @@ from web.state import State, marks_of, of_mapping
 from web.tabs.base import Answers, TabRequest
 
 _SAVE, _APPEND = "my-cluster.toml", "my-runs.csv"
+_WRITTEN = "megatron"  # files for whom reads a recipe of no framework that is written
 _FIELD = "FILE"
 _LONG = 30  # rows from which a table is folded
 
@@ -162,22 +165,27 @@ def _links(mine: Mine, request: TabRequest) -> list[Link]:
     if mine.calibration:
         with contextlib.suppress(PlanError):  # longer than a page takes: there is the file
             out.append(("Apply, as calibrated", _state(mine.given, request, mine.calibration)))
-    queries = [(word, entry.query) for word, entry in out]
+    queries = [(word, f"/?{entry.query}") for word, entry in out]
     if mine.recipe and not request.state.config:  # which no command holds
-        changes = (("Apply what makes it fit", mine.recipe.remedy), (_BETTER, mine.recipe.better))
-        queries += [
-            (word, mine.plan.picked(change.command, change.changes).query)
-            for word, change in changes
-            if change
-        ]
+        changes = (
+            ("Apply what makes it fit", "Write the files that fit", mine.recipe.remedy),
+            ("Apply the better recipe", "Write the better files", mine.recipe.better),
+        )
+        for word, write, change in changes:
+            if change:
+                query = mine.plan.picked(change.command, change.changes).query
+                queries += [(word, f"/?{query}"), (write, f"/launch?{query}&to={_target(mine)}")]
     return [
-        Link(word=word, address=f"/?{query}")
-        for word, query in queries
-        if len(query) <= limits.MAX_QUERY_BYTES
+        Link(word=word, address=address)
+        for word, address in queries
+        if len(address) <= limits.MAX_QUERY_BYTES
     ]
 
 
-_BETTER = "Apply the better recipe"
+def _target(mine: Mine) -> str:
+    """The framework whose files are written: the recipe's, where it is a target of export."""
+    kind = mine.recipe.kind if mine.recipe else ""
+    return kind if kind in get_args(TargetName) else _WRITTEN
 
 
 def _results(mine: Mine) -> list[File]:

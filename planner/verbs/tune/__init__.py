@@ -15,12 +15,12 @@ from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import active, doubts_of
 from planner.specs.base import PlanError
-from planner.specs.document import SCHEMA_VERSION
+from planner.specs.document import SCHEMA_VERSION, changed
 from planner.specs.documents.batch import SizedModel
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.tune import FittingModel, TuneData, TuneMethod, Tuning
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options, refuse, rows
+from planner.specs.options import Given, Options, refuse, rows
 from planner.specs.options.adapters import AdapterOptions
 from planner.specs.options.tune import TuneOptions
 from planner.units import show
@@ -42,7 +42,28 @@ def tune(
     request: TuneOptions, given: Mapping[str, Any], progress: Progress | None = None
 ) -> Tuning:
     """Every requested method with the largest micro-batch and context that fit, and the time and
-    the cost of the run. Raises PlanError for a wrong request."""
+    the cost of the run. given: `gpu` may be several kinds, of which each is answered by itself.
+    Raises PlanError for a wrong request."""
+    kinds = given.get("gpu")
+    if not isinstance(kinds, list):
+        return _of_card(request, given, progress)
+    answers = []
+    for i, kind in enumerate(dict.fromkeys(kinds)):
+        of_kind = Given(given)
+        of_kind["gpu"] = kind
+        tick = progress and _part(progress, i, len(kinds))
+        answers.append(_of_card(request, of_kind, tick))
+    first, *others = answers
+    return changed(first, others=others) if others else first
+
+
+def _part(progress: Progress, place: int, count: int) -> Progress:
+    """The progress of one kind of GPU as a share of the progress of all kinds."""
+    return lambda done, rounds: progress(place * rounds + done, count * rounds)
+
+
+def _of_card(request: TuneOptions, given: Mapping[str, Any], progress: Progress | None) -> Tuning:
+    """The answer of one kind of GPU."""
     base = read_options(given)
     methods = methods_named(request.method, request.rank)
     adapted = any(method.has_adapters for method in methods)
@@ -399,11 +420,13 @@ _OF_MEMORY = ("verdict", "fit_chance", "device_bytes", "capacity_bytes")
 
 
 def csv_text(document: Tuning) -> str:
-    """One line per method: figures, and the command for this line."""
+    """One line per GPU and method: figures, and the command for this line."""
     lines = []
-    for row in document.methods:
-        memory = [None if row.memory is None else getattr(row.memory, n) for n in _OF_MEMORY]
-        models = [getattr(row, name) for name in _MODELS]
-        names = [None if model is None else model.name for model in models]
-        lines.append([*(getattr(row, name) for name in _COLUMNS), *memory, *names])
-    return tables.csv_text([*_COLUMNS, *_OF_MEMORY, *_MODELS], lines)
+    for card in document.cards:
+        for row in card.methods:
+            memory = [None if row.memory is None else getattr(row.memory, n) for n in _OF_MEMORY]
+            models = [getattr(row, name) for name in _MODELS]
+            names = [None if model is None else model.name for model in models]
+            figures = (getattr(row, name) for name in _COLUMNS)
+            lines.append([card.gpu_title, *figures, *memory, *names])
+    return tables.csv_text(["gpu", *_COLUMNS, *_OF_MEMORY, *_MODELS], lines)

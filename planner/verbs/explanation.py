@@ -1,5 +1,4 @@
-"""The formulas behind a report, as nested plain data: time, memory, and the figures that follow
-from them."""
+"""The formulas behind each figure of an estimate: time, memory, and what follows from them."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
-from planner.api import Options
 from planner.inputs.scenario import resolve
 from planner.ledger import Call, Sourced, recording
 from planner.report import layout as report
@@ -17,6 +15,7 @@ from planner.search.why_none import why_none
 from planner.specs.document import UNSET
 from planner.specs.documents.estimate import Report
 from planner.specs.documents.explanation import Explanation, Input, Leaf, Node, Part
+from planner.specs.options import Options
 from planner.units import percent, show
 
 _MOST = 6  # values of an array that are worth showing
