@@ -102,8 +102,12 @@ def test_a_ladder_of_counts_finds_what_all_of_them_do(
     document = cluster(Limits(days=30), given, ["h100", "rtx4090"])
     assert {kind.machine: kind.smallest_gpus for kind in document.types} == {
         "h100": 128,
-        "rtx4090": 512,
+        # of which no number is the best: a ladder does not look for its smallest, and says so
+        "rtx4090": None if every == 0 else 512,
     }
+    assert any("no number of them" in (kind.reason or "") for kind in document.types) == (
+        every == 0
+    )
     best = (document.answers.cheapest, document.answers.smallest, document.answers.fastest)
     assert [entry.gpus for entry in best if entry] == [128, 128, 16384]
     assert all("are tried" in (kind.left_out or "") for kind in document.types) == (every == 0)

@@ -173,6 +173,7 @@ ASKED: dict[str, tuple[str, ...]] = {
     "tune": (
         "--model qwen2.5-0.5b --gpu a100 --seq-len 512 --largest --method full --jobs 1",
         "--model llama-2-70b --gpu rtx4090 --seq-len 512 --method full --length-mean 300 --jobs 1",
+        "--model gpt2 --gpu rtx4090 --gpu a100 --seq-len 512 --method lora --jobs 1",
     ),
     "read": (
         "tests/data/recipes/megatron.sh --gpu h100 --gpus 32",

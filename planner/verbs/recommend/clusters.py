@@ -42,6 +42,7 @@ from planner.verbs.requests import Point
 from planner.verbs.workers import Progress
 
 _LONG_DAYS = 365  # of a run; published ones take months
+_BEATEN = "by the time of its layers no number of them is the cheapest, smallest or fastest"
 
 
 def cluster(
@@ -82,7 +83,11 @@ def cluster(
     ]
     request = Asked(base, default, model, tokens, limits, jobs)
     within = [row for row in rows_of(count for tried in counts for count in tried) if row.within]
-    types = [_type(kind, tried, limits) for kind, tried in zip(tried_kinds, counts, strict=True)]
+    answers = Answers(**{aim: _best(within, aim) for aim in GOALS})
+    best = [answers.cheapest, answers.smallest, answers.fastest]
+    types = [
+        _type(kind, tried, limits, best) for kind, tried in zip(tried_kinds, counts, strict=True)
+    ]
     return SmallestCluster(
         schema_version=SCHEMA_VERSION,
         question="cluster",
@@ -99,7 +104,7 @@ def cluster(
         goal=limits.goal,
         tried=sum(map(len, answered)),
         excluded=sum(not points for points in answered),
-        answers=Answers(**{aim: _best(within, aim) for aim in GOALS}),
+        answers=answers,
         undecided=undecided([row.answer for row in types if row.answer], limits.goal),
         types=sorted(types, key=lambda kind: _rank(kind.answer, limits.goal)),
         prices=_prices(tried_kinds, answered, limits, "hour" if tokens is None else "run"),
@@ -185,10 +190,16 @@ def _best(rows: Sequence[ClusterRow], goal: str) -> ClusterRow | None:
     return best if best is not None and ORDER[goal](best)[0] < math.inf else None
 
 
-def _type(kind: Kind, counts: Sequence[Count], limits: Limits) -> MachineKind:
+def _type(
+    kind: Kind, counts: Sequence[Count], limits: Limits, best: Sequence[ClusterRow | None]
+) -> MachineKind:
     """One kind: its best count, or why there is none; and the obstacle to the count below its
-    smallest."""
+    smallest. best: of all kinds, by each goal."""
     within = [row for row in rows_of(counts) if row.within]
+    reason = None if within else kind.reason or _reason(kind, counts, limits)
+    if within and len(counts) == 1 < len(kind.requests) and within[0] not in best:
+        # a count beyond the others, which is not the best of its kind
+        reason, within = f"{_BEATEN}; {counts[0].gpus:,} GPUs fit within the limits", []
     smallest = _best(within, "smallest")
     smaller = [count for count in counts if smallest and count.gpus < smallest.gpus]
     return MachineKind(
@@ -197,7 +208,7 @@ def _type(kind: Kind, counts: Sequence[Count], limits: Limits) -> MachineKind:
         smallest_gpus=smallest.gpus if smallest else None,
         below=Below(smaller[-1].gpus, smaller[-1].why) if smaller else None,
         left_out=_left_out(kind, len(counts)),
-        reason=None if within else kind.reason or _reason(kind, counts, limits),
+        reason=reason,
         tried=[_tried(count) for count in counts],
     )
 
