@@ -132,7 +132,7 @@ def test_what_a_run_would_meet_is_said(
 
 def test_memory_of_the_plan_is_that_of_the_estimate(fake: Fake) -> None:
     words = [f"--{name.replace('_', '-')}={value}" for name, value in PLAN.items()]
-    memory = dpplan("estimate", *words, "--json").json()["memory"]
+    memory = dpplan("estimate", *words, "--stack-defaults", "--json").json()["memory"]
     checks = {check.name: check.plan for check in fake.checked().checks}
     assert checks["plan"].startswith(show(memory["device_bytes"], "B"))
     assert checks["free GPU memory"].startswith(show(memory["device_bytes"], "B"))
