@@ -35,6 +35,7 @@ from planner.specs.names import REMAT_POLICIES, TargetName
 from planner.specs.options import Options, options_of_command
 
 ROOT = Path(__file__).parent.parent
+CHECK = "dpplan preflight --model gpt2 --gpu h100"
 GPU = catalog.load("gpus", GpuSpec, "h100")
 TARGETS = {target.kind: target for target in formats.targets()}
 PLAN: dict[str, Any] = {"model": "llama-2-7b", "gpu": "h100", "gpus": 16, "global_batch": 64}
@@ -242,7 +243,7 @@ def _idle(options: dict[str, Any], model: ModelSpec, dp: int) -> set[str]:
 
 def files_of(target: Target, request: PlanToWrite) -> dict[str, str]:
     write = dict(target.write(request, ()))
-    return {**write, **launch.scripts(target, request, GPU, ("a comment",))}
+    return {**write, **launch.scripts(target, request, GPU, ("a comment",), CHECK)}
 
 
 @pytest.mark.parametrize("examples", [20, pytest.param(200, marks=pytest.mark.slow)])
@@ -452,6 +453,42 @@ def test_a_saved_answer_is_exported(tmp_path: Path) -> None:
     refused = dpplan("export", str(saved), "--to", "torchtitan")
     assert refused.status == 2
     assert "is not an answer of a layout" in refused.stderr
+
+
+def test_a_node_is_compared_with_the_plan_before_it_starts_where_that_is_wanted(
+    tmp_path: Path,
+) -> None:
+    """Programs of the same names print their words; dpplan ends as its answer says."""
+    words = "export --to torchtitan --model llama-3.1-8b --gpu h100 --gpus 16 --global-batch 64"
+    assert dpplan(*words.split(), "--out", str(tmp_path / "recipe")).status == 0
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, status in (("dpplan", "${STATUS:-0}"), ("torchrun", "0")):
+        (programs / name).write_text(f'#!/bin/bash\necho {name} "$@"\nexit {status}\n')
+        (programs / name).chmod(0o755)
+    path = {"PATH": f"{programs}:/usr/bin:/bin"}
+
+    def run(**environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", str(tmp_path / "recipe" / "run.sh")],
+            env={**path, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    plain, checked, stopped = (
+        run(),
+        run(DPPLAN_PREFLIGHT="1"),
+        run(DPPLAN_PREFLIGHT="1", STATUS="3"),
+    )
+    assert plain.returncode == checked.returncode == 0
+    assert "preflight" not in plain.stdout
+    first, *others = checked.stdout.splitlines()
+    assert first.startswith("dpplan preflight --model llama-3.1-8b --gpu h100 --gpus 16 ")
+    assert others[0].startswith("torchrun ")
+    assert stopped.returncode == 3
+    assert "torchrun" not in stopped.stdout
 
 
 def test_files_are_written_into_a_folder(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_files_to_start_a_plan_say_it() -> None:
                 plan = {**usual, "model": "llama-3.1-8b", "stack": stack, "zero": zero}
                 request = PlanToWrite(plan | {"global_batch": 128}, model, 2, 8)
                 write = dict(target.write(request, ("PREDICTED",)))
-                files = write | launch.scripts(target, request, gpu, ())
+                files = write | launch.scripts(target, request, gpu, (), "dpplan preflight")
                 without = (*launch.LAUNCHERS, *([launch.RUN] if target.per_node else []))
                 texts = {name: text for name, text in files.items() if name not in without}
                 options = dict(formats.read(texts).options)

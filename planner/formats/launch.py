@@ -30,9 +30,10 @@ _LONGEST = 40  # of a name: Kubernetes adds to it, up to 63 characters of a labe
 
 
 def scripts(
-    target: Target, request: PlanToWrite, gpu: GpuSpec, comments: tuple[str, ...]
+    target: Target, request: PlanToWrite, gpu: GpuSpec, comments: tuple[str, ...], check: str
 ) -> dict[str, str]:
-    """run.sh and the scripts that start it on all nodes, by file name."""
+    """run.sh and the scripts that start it on all nodes, by file name. check: the command that
+    compares a node with the plan."""
     known = {
         "name": name_of(f"{request.model.name}-{request.options['gpus']}"),
         "nodes": request.nodes,
@@ -43,6 +44,7 @@ def scripts(
         "environment": {**target.environment, **_allocator(request)},
         "checkout": target.checkout,
         "comments": comments,
+        "check": check,
         "image": IMAGE,
         "resource": _RESOURCES.get(gpu.vendor, "CHANGE-ME/gpu"),
         "accelerator": gpu.skypilot or f"CHANGE-ME-{gpu.id}",

@@ -2,9 +2,13 @@
 {% for line in comments %}
 # {{ line }}
 {% endfor %}
-# By hand: a call per node, with its NODE_RANK and the MASTER_ADDR of the first
+# By hand: a call per node, with its NODE_RANK and the MASTER_ADDR of the first.
+# DPPLAN_PREFLIGHT=1 compares each node with the plan first, where dpplan is installed.
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+if [ -n "${DPPLAN_PREFLIGHT:-}" ]; then
+  {{ check }} || exit $?
+fi
 {% if checkout %}
 cd "${CHECKOUT:-.}"  # of {{ checkout }}
 {% endif %}

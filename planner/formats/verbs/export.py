@@ -36,6 +36,7 @@ from planner.specs.decoder import decoder_of
 from planner.specs.document import SCHEMA_VERSION, UNSET
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.plan import describe
+from planner.specs.hardware import GpuSpec
 from planner.specs.layout import PLACEMENTS
 from planner.specs.model import ModelSpec
 from planner.specs.names import SHARDS_PARAMETERS
@@ -120,12 +121,15 @@ def export(options: Options, settings: ExportOptions) -> Export:
         plan, estimates.plan.model, *nodes_of(gpus, figures.cluster.gpus_per_node)
     )
     gpu = estimates.plan.cluster.gpu
-    bare = _recipe_of(target, _files(target, request, estimates, ()))
+    pick = pick_command(options, estimates)
+    check = pick.replace("dpplan estimate", "dpplan preflight", 1)
+    bare = _recipe_of(target, _files(target, request, gpu, (), check))
     lost = lost_in(target, request, bare)
     written = _as_written(bare, options, lost)
     predicted = figures if written is None or _agree(figures, written) else written
     picked = None if predicted is figures else figures
-    files = _files(target, request, estimates, tuple(_comments(target, predicted, picked, lost)))
+    comments = tuple(_comments(target, predicted, picked, lost))
+    files = _files(target, request, gpu, comments, check)
     return Export(
         schema_version=SCHEMA_VERSION,
         target=target.kind,
@@ -140,7 +144,7 @@ def export(options: Options, settings: ExportOptions) -> Export:
         plan=plan,
         predicted=predicted,
         picked=picked,
-        pick=pick_command(options, estimates),
+        pick=pick,
         command=f"{command_line(typed, 'export')} --to {target.kind}",
     )
 
@@ -225,10 +229,10 @@ def nodes_of(gpus: int, size: int) -> tuple[int, int]:
 
 
 def _files(
-    target: Target, request: PlanToWrite, estimates: Estimates, comments: tuple[str, ...]
+    target: Target, request: PlanToWrite, gpu: GpuSpec, comments: tuple[str, ...], check: str
 ) -> dict[str, str]:
     files = dict(target.write(request, comments))
-    return {**files, **launch.scripts(target, request, estimates.plan.cluster.gpu, comments)}
+    return {**files, **launch.scripts(target, request, gpu, comments, check)}
 
 
 def _says(name: str, target: Target) -> str:
