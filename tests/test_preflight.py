@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -181,3 +182,39 @@ def test_a_driver_that_does_not_answer_is_an_error(fake: Fake, tmp_path: Path) -
     answer = dpplan("preflight", *words, "--json")
     assert answer.status == 3
     assert not json.loads(answer.stdout)["ready"]
+
+
+def test_a_node_is_compared_with_the_plan_before_it_starts_where_that_is_wanted(
+    tmp_path: Path,
+) -> None:
+    """Programs of the same names print their words; dpplan ends as its answer says."""
+    words = "export --to torchtitan --model llama-3.1-8b --gpu h100 --gpus 16 --global-batch 64"
+    assert dpplan(*words.split(), "--out", str(tmp_path / "recipe")).status == 0
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, status in (("dpplan", "${STATUS:-0}"), ("torchrun", "0")):
+        (programs / name).write_text(f'#!/bin/bash\necho {name} "$@"\nexit {status}\n')
+        (programs / name).chmod(0o755)
+    path = {"PATH": f"{programs}:/usr/bin:/bin"}
+
+    def run(**environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", str(tmp_path / "recipe" / "run.sh")],
+            env={**path, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    plain, checked, stopped = (
+        run(),
+        run(DPPLAN_PREFLIGHT="1"),
+        run(DPPLAN_PREFLIGHT="1", STATUS="3"),
+    )
+    assert plain.returncode == checked.returncode == 0
+    assert "preflight" not in plain.stdout
+    first, *others = checked.stdout.splitlines()
+    assert first.startswith("dpplan preflight --model llama-3.1-8b --gpu h100 --gpus 16 ")
+    assert others[0].startswith("torchrun ")
+    assert stopped.returncode == 3
+    assert "torchrun" not in stopped.stdout
