@@ -1,5 +1,5 @@
-"""Take the pictures of the documentation in Chromium: of the dashboard, and of dpplan in an agent, a
-trainer, a pull request, a terminal.
+"""Take the pictures of the documentation in Chromium: of the dashboard, and of dpplan in an agent,
+a trainer, a pull request, a terminal.
 
 python docs/screenshot.py            writes docs/pictures/*.png, in two minutes, with Chromium
 python docs/screenshot.py prices     only this one
