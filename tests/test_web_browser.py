@@ -402,6 +402,8 @@ def anyone_reads(page: Page, path: str) -> None:
     expect(page.locator("h1")).to_have_text(tab.title)
     current = page.locator(".tabs [aria-current=page]")
     expect(current).to_have_text(tab.name)
+    expect(page.locator(".meanwhile, #found.old, [aria-busy=true]")).to_have_count(0)
+    page.wait_for_timeout(300)  # a page at rest, with nothing on its way in or out
     for plot in page.locator("#found .plot").all():
         expect(plot.locator(".drawn")).to_be_visible()
     page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")

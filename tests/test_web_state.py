@@ -358,3 +358,11 @@ def test_a_walk_over_tabs_loses_nothing_that_was_typed(seed: int) -> None:
     assert requested == typed_in  # so that the figures are those of the command with what was typed
     shown_there = {chip.label for chip in chips("/", [*plan.items()]) if chip.kind == "typed"}
     assert len(shown_there) == len(chosen)
+
+
+def test_one_gpu_stays_one_on_a_page_with_another_default() -> None:
+    """A link without a number of GPUs gets the page's 64."""
+    alone = state.of_mapping({"model": "gpt2", "gpu": "a100", "gpus": 1})
+    assert ("gpus", "1") in alone.pairs
+    picked = alone.picked("dpplan estimate --model gpt2 --gpu rtx4090 --micro-batch 2")
+    assert dict(picked.pairs)["gpus"] == "1"

@@ -65,8 +65,8 @@ class State:
 
     @cached_property
     def query(self) -> str:
-        """The canonical query string: options that differ from their default, in the order of
-        Options."""
+        """The canonical query string: options that differ from their default, and the number of
+        GPUs, for which a page has another default; in the order of Options."""
         return urlencode(self.pairs)
 
     @cached_property
@@ -74,7 +74,9 @@ class State:
         """Names and values of the query string."""
         out = [
             (name, _text(word))
-            for name, value in self.given.items()
+            for name in rows(api.Options)
+            if name in self.given or name == "gpus"
+            for value in [getattr(self.options, name)]
             for word in (value if isinstance(value, tuple) else (value,))
             if not (name == "model" and self.config) and name != "calibration"
         ]
