@@ -38,6 +38,7 @@ def written(folder: Path, rows: list[Any], name: str = "data.jsonl") -> str:
         # a pair is two sequences with the same prompt
         ({"prompt": "p" * 394, "chosen": "c" * 788, "rejected": "r" * 394}, 250),
         ("a" * 394, 100),
+        ("a" * 391 + "\ud800", 100),  # half of a surrogate pair has three bytes, too
     ],
 )
 def test_tokens_of_an_example(tmp_path: Path, row: Any, tokens: float) -> None:
@@ -92,8 +93,8 @@ def test_wrong_datasets_are_refused_with_a_remedy(tmp_path: Path) -> None:
     refused(dpplan(*words, "train.parquet"), "--lengths", "JSON lines")
     refused(dpplan(*words, tmp_path / "none.jsonl"), "--lengths", "No such file")
     refused(dpplan(*words, written(tmp_path, [{"id": 3}])), "--lengths", "no example")
-    (tmp_path / "bad.jsonl").write_text('{"text": "a"}\nno json\n')
-    refused(dpplan(*words, tmp_path / "bad.jsonl"), "--lengths", "line 2 is not JSON")
+    (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n\nno json\n')
+    refused(dpplan(*words, tmp_path / "bad.jsonl"), "--lengths", "line 3 is not JSON")
     refused(dpplan(*words, "tulu-v2", "--length-mean", 9), "--lengths", "leave one out")
     with catalog.only_given({}), pytest.raises(PlanError, match="not read here"):
         lengths_of(written(tmp_path, [{"text": "a"}]))

@@ -105,8 +105,12 @@ def _measured(file: BinaryIO, path: Path) -> Lengths:
             raise PlanError(FIELD, str(path), remedy)
         rows, examples = _parsed(file.read(), path, "the file"), None
     else:
-        lines = list(_spread(file, size) if sampled else filter(bytes.strip, file))
-        rows = [_parsed(line, path, f"line {n}") for n, line in enumerate(lines, 1)]
+        lines = list(_spread(file, size) if sampled else file)
+        numbered = ((n, line) for n, line in enumerate(lines, 1) if line.strip())
+        rows = [
+            _parsed(line, path, "a sampled line" if sampled else f"line {n}")
+            for n, line in numbered
+        ]
         examples = round(size * len(lines) / max(sum(map(len, lines)), 1)) if sampled else None
     counted = [tokens for row in rows if (tokens := _tokens(row))]
     if not counted:
@@ -138,7 +142,7 @@ def _parsed(text: bytes, path: Path, where: str) -> Any:
 def _tokens(row: Any) -> float:
     """Tokens of an example: as it says, else by its bytes; of a pair the mean of both."""
     if isinstance(row, str):
-        return len(row.encode()) / BYTES_PER_TOKEN
+        return _bytes(row) / BYTES_PER_TOKEN
     if not isinstance(row, dict):
         return 0.0
     for name in _IDS:

@@ -304,7 +304,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         "gradient_sync",
         "times at which FSDP reduces",
         get_args(GradientSync),
-        lambda s: get_args(GradientSync) if s.state.whole_gradients else (),
+        lambda s: get_args(GradientSync) if s.supports.gradient_sync else (),
     ),
     # the recipe that a stack calls fp8 first
     _listed("precision", "low-precision recipes", ("fp8", *RECIPES), _recipes),

@@ -81,6 +81,7 @@ class Supports(Spec):
     flat_shards: bool = True
     # a master copy as remainders, and gradients and moments of narrow types beside it
     precision_aware: bool = False
+    gradient_sync: bool = False  # FSDP reduces each micro-batch or only the last, as the user says
     # how matrices that ZeRO shards are updated by an optimizer that needs them whole: not at all,
     # each by one rank, to which it belongs, or each by all ranks of its shards, which gather it
     sharded_matrices: Literal["no", "dealt", "gathered"] = "no"
