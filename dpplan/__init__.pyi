@@ -478,12 +478,16 @@ def tune(
     length_max: int | str | None = ...,
     largest: bool | None = ...,
     csv: str | PathLike[str] | None = ...,
+    days: float | str | None = ...,
+    budget: float | str | None = ...,
+    max_gpus: int | None = ...,
+    sure: bool | None = ...,
     html: str | PathLike[str] | None = ...,
     scenario: str | PathLike[str] | None = ...,
     recipe: str | Sequence[str] | None = ...,
     **request: Unpack[_TuneOptions],
 ) -> Answer[Tuning]:
-    """Fine-tune a model on given cards: which methods fit, to which context and micro-batch, in what time, for how much. Several --gpu are compared."""
+    """Fine-tune a model on given cards: which methods fit, to which context and micro-batch, in what time, for how much. Several --gpu (or any) and numbers up to --max-gpus are compared."""
 
 class _ReadOptions(
     _ModelAndLike,

@@ -18,8 +18,10 @@ from planner.specs.base import PlanError
 from planner.specs.documents.tune import TuneMethod, Tuning
 from planner.specs.options import Options, pairs_of_command, rows
 from planner.specs.options.checked import from_text
+from planner.specs.options.recommend import Limits
 from planner.specs.options.tune import TuneOptions
-from planner.verbs.tune import csv_text, sizes, tune
+from planner.verbs.tune import answered as answered_within
+from planner.verbs.tune import cards, csv_text, sizes, tune
 from planner.verbs.tune.methods import BY_NAME, METHODS, SET
 from planner.views.tune import view
 from planner.views.view import Block
@@ -350,10 +352,70 @@ def test_several_cards_are_a_matrix_of_the_answers_of_each() -> None:
         for row in card.methods
         if row.cost_usd is not None
     )
-    assert shown.verdict.startswith(f"cheapest: {best[2]} on 1 x {best[1]}")
+    assert shown.verdict.startswith(f"cheapest and smallest: {best[2]} on 1 x {best[1]}")
     marked = [cell for row in cells.values() for cell in row[1:] if "cheapest" in cell]
     assert len(marked) == 1
     matrix = shown.parts[0]
     assert isinstance(matrix, Block)
     assert len(there(matrix.chart).figure["data"]) == 4
     assert csv_text(document).count("\n") == 5
+
+
+_BRIEF = TuneOptions(jobs=1, method="lora", examples=1000)
+
+
+def test_numbers_of_gpus_double_up_to_the_most_in_whole_nodes() -> None:
+    given = {**SMALL, "gpu": ["h100", "gb200"]}
+    tried, _ = cards.every(given, Limits(max_gpus=20))
+    counts = {
+        kind: [each["gpus"] for each in tried if each["gpu"] == kind] for kind in given["gpu"]
+    }
+    assert counts == {"h100": [1, 2, 4, 8, 16], "gb200": [1, 2, 4, 8, 16]}
+    tried, _ = cards.every({**SMALL, "gpu": "h100", "gpus": 4}, Limits(max_gpus=10))
+    assert [each["gpus"] for each in tried] == [4, 8]
+    with pytest.raises(PlanError, match=r"--max-gpus: 2 - is below --gpus 4"):
+        cards.every({**SMALL, "gpu": "h100", "gpus": 4}, Limits(max_gpus=2))
+    with pytest.raises(PlanError, match=r"names any beside a kind"):
+        cards.every({**SMALL, "gpu": ["any", "h100"]}, Limits())
+
+
+def test_the_choices_are_the_best_of_all_cards_that_fit_within_the_limits() -> None:
+    """Days and dollars are checked as a band: a choice is likely within both."""
+    given = {**SMALL, "gpu": ["rtx4090", "a100"]}
+    limits = Limits(max_gpus=2, days=300 / 86400)
+    document = tune(TuneOptions(jobs=1, method="lora"), given, limits)
+    rows = [(card, row) for card in document.cards for row in card.methods]
+    assert len(rows) == 4
+    within = [(card, row) for card, row in rows if (there(row.chance)) >= 0.5]
+    assert 0 < len(within) < 4
+    chosen = there(document.answers)
+    cheapest, fastest, smallest = (
+        there(choice) for choice in (chosen.cheapest, chosen.fastest, chosen.smallest)
+    )
+    costs = {there(row.cost_usd): card for card, row in within}
+    assert document.cards[cheapest.place] == costs[min(costs)]
+    times = {there(row.run_s): card for card, row in within}
+    assert document.cards[fastest.place] == times[min(times)]
+    assert smallest.gpus == min(card.gpus for card, _ in within)
+    assert answered_within(document)
+    nothing = tune(_BRIEF, given, Limits(max_gpus=2, days=0.001, budget=0.01))
+    assert not answered_within(nothing)
+    assert view(nothing).verdict.startswith("nothing is likely within")
+
+
+def test_any_card_is_every_kind_with_a_price() -> None:
+    """Of many cards the run alone is planned, but of those that are named; the others say how many
+    kinds have no price."""
+    document = tune(_BRIEF, {**SMALL, "gpu": "any", "stack": "hf-trainer"}, Limits(budget=50.0))
+    assert len(document.cards) > 10
+    assert all(row.cost_usd is not None for card in document.cards for row in card.methods)
+    named = {
+        there(there(document.answers).cheapest).place,
+        there(there(document.answers).fastest).place,
+    }
+    for place, card in enumerate(document.cards):
+        assert (card.methods[0].longest_context is not None) == (place in named)
+    assert any("without a price there are not tried" in note for note in view(document).notes)
+    alone = tune(_BRIEF, {**SMALL, "gpu": "h100", "stack": "hf-trainer"}, Limits(budget=50.0))
+    same = next(card for card in document.cards if card.gpu_title == alone.gpu_title)
+    assert same.methods[0].run_s == alone.methods[0].run_s

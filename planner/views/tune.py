@@ -2,62 +2,114 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from planner.specs.document import UNSET
 from planner.specs.documents.tune import TuneMethod, Tuning
-from planner.units import show, span
+from planner.specs.options.recommend import GOALS, Goal
+from planner.units import chance_text, show, span
 from planner.views.cells import Cell
 from planner.views.chart import Chart
 from planner.views.figures import BLUE, FROM_ZERO, INK, axis, rows_figure, spans
 from planner.views.frontier import Offer, frontier
-from planner.views.view import Block, Command, Link, View
+from planner.views.view import Block, Command, Link, Mark, View
 
 _DAY_S, _HOUR_S = 86400.0, 3600.0
+_FEW = 4  # kinds of card that are shown also where nothing fits
+_LIKELY = 0.5  # the chance from which a run is within its limits
 _ALL = 0.999  # of the tokens: padding of the last row of packed ones is none
 
 
 def view(r: Tuning) -> View:
     """Which methods fit, what they take, the command of each, and what all rests on; of several
-    kinds of GPU the cheapest and fastest first."""
+    cards the cheapest, smallest and fastest first."""
     return _of_cards(r) if r.others else _of_card(r)
 
 
 _Choice = tuple[Tuning, TuneMethod]
 
 
-def _of_cards(r: Tuning) -> View:
-    """Cards by methods, cost against time, then each card by itself."""
-    fitting = [(card, row) for card in r.cards for row in card.methods if row.fits and row.run_s]
-    priced = [pair for pair in fitting if pair[1].cost_usd is not None]
-    best = {
-        "fastest": min(fitting, key=lambda pair: pair[1].run_s or 0.0, default=None),
-        "cheapest": min(priced, key=lambda pair: pair[1].cost_usd or 0.0, default=None),
+def _named(r: Tuning) -> dict[Goal, _Choice]:
+    """The answers that there are."""
+    if r.answers is UNSET:
+        return {}
+    choices = {goal: getattr(r.answers, goal) for goal in GOALS}
+    return {
+        goal: (
+            r.cards[choice.place],
+            next(row for row in r.cards[choice.place].methods if row.name == choice.method),
+        )
+        for goal, choice in choices.items()
+        if choice is not None
     }
-    answers = [f"{word}: {_choice(*pair)}" for word, pair in reversed(best.items()) if pair]
+
+
+def _of_cards(r: Tuning) -> View:
+    """Cards by methods, cost against time, then each card whose contexts are known by itself."""
+    best = _named(r)
+    fitting = [(card, row) for card in r.cards for row in card.methods if row.fits and row.run_s]
+    words: dict[str, list[str]] = {}
+    for goal, choice in best.items():
+        words.setdefault(_choice(*choice), []).append(goal)
+    named_choices = [f"{_joined(goals)}: {choice}" for choice, goals in words.items()]
+    within = _within(r)
+    none = f"nothing is likely {within}" if fitting and within else "nothing fits on any card"
+    titles = list(dict.fromkeys(card.gpu_title for card in r.cards))
+    on = f"of each of {len(titles)} cards" if len(titles) > 1 else f"x {titles[0]}"
+    # the cards of which more than the run is known
+    named = [card for card in r.cards if len(r.cards) <= _FEW or _is_detailed(card)]
     return View(
-        f"Fine-tuning of {r.model.title}: {r.gpus:,} of each of {len(r.cards)} cards",
-        "; ".join(answers) or "nothing fits on any card",
-        "yes" if fitting else "no",
+        f"Fine-tuning of {r.model.title} on {_count(r)} {on}",
+        "; ".join(named_choices) or none,
+        "yes" if best else "no",
         parts=(
-            replace(_matrix(r, best), chart=_offers(r, priced)),
+            replace(_matrix(r, best), chart=_offers(r, fitting)),
             *(
                 replace(
                     _methods(card), lead=False, title=_card(card), text=[], folded=True, chart=None
                 )
-                for card in r.cards
+                for card in named
             ),
         ),
-        notes=_notes(r.cards),
+        notes=_notes(named or r.cards[:1]),
         noted="Notes",
     )
+
+
+def _is_detailed(card: Tuning) -> bool:
+    return any(row.longest_context for row in card.methods)
+
+
+def _joined(words: Sequence[str]) -> str:
+    """Words as a list in a sentence."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _count(r: Tuning) -> str:
+    """The numbers of GPUs that were tried."""
+    if r.limits is UNSET or r.limits.max_gpus is None:
+        return f"{r.gpus:,}"
+    return f"up to {r.limits.max_gpus:,}"
+
+
+def _within(r: Tuning) -> str:
+    """The limits of the run in words."""
+    if r.limits is UNSET:
+        return ""
+    days, usd = r.limits.days, r.limits.budget_usd
+    words = [] if days is None else [show(days, "days")]
+    words += [] if usd is None else [show(usd, "USD")]
+    return f"within {' and '.join(words)}" if words else ""
 
 
 def _notes(cards: Sequence[Tuning]) -> list[str]:
     """Common notes once, then the notes that differ, each with the name of its card."""
     common = [note for note in cards[0].notes if all(note in card.notes for card in cards)]
     apart = [
-        f"{card.gpu_title}: {note}" for card in cards for note in card.notes if note not in common
+        f"{_card(card)}: {note}" for card in cards for note in card.notes if note not in common
     ]
     return [*common, *apart]
 
@@ -68,59 +120,123 @@ def _card(r: Tuning) -> str:
 
 def _choice(card: Tuning, row: TuneMethod) -> str:
     cost = "" if row.cost_usd is None else f", {show(row.cost_usd, 'USD')}"
-    return f"{row.name} on {_card(card)}, {_shown(row.run_s)}{cost}"
+    return f"{row.name} on {_card(card)}, {_shown(row.run_s)}{cost}{_doubt(row)}"
 
 
-def _matrix(r: Tuning, best: Mapping[str, _Choice | None]) -> Block:
-    """Time and cost of every method on every card, or why it does not fit."""
-    names = [row.name for row in r.methods]
-    cheapest = [
-        min(
-            (row for row in card.methods if row.fits and row.cost_usd is not None),
-            key=lambda row: row.cost_usd or 0.0,
-            default=next((row for row in card.methods if row.memory), None),
-        )
-        for card in r.cards
-    ]
+def _doubt(row: TuneMethod) -> str:
+    """Chances that are not near one: to fit, and to end within the limits."""
+    fit = row.memory is not None and row.memory.verdict != "fits"
+    words = [f"{row.memory.verdict}"] if fit and row.memory is not None else []
+    if row.chance is not None:
+        words.append(f"{chance_text(row.chance)} within the limits")
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _matrix(r: Tuning, best: Mapping[Goal, _Choice]) -> Block:
+    """Time and cost of every method on every kind of card, or why it does not fit; of several
+    numbers of GPUs the cheapest that is likely within the limits."""
+    are_many = len({card.gpu_title for card in r.cards}) > 1
+    kinds: dict[str, list[Tuning]] = {}
+    for card in r.cards:
+        kinds.setdefault(card.gpu_title if are_many else _card(card), []).append(card)
+    rows: list[list[Cell]] = []
+    marks: list[Mark] = []
+    links: list[Link | None] = []
+    bare: list[str] = []
+    for title, cards in kinds.items():
+        cells = [_best_of(cards, i) for i in range(len(r.methods))]
+        fitting = [pair for pair in cells if pair[1].fits]
+        if not fitting and len(kinds) > _FEW:
+            bare.append(title)
+            continue
+        known = [pair for pair in fitting or cells if pair[1].memory]
+        rows.append([title, *(_cell(*pair, best, many=len(cards) > 1) for pair in cells)])
+        marks.append("yes" if fitting else "no")
+        links.append(Link(min(known, key=_cost)[1].command) if known else None)
+    below = ["each cell: the whole run; what is short of GPU memory where it does not fit"]
+    if are_many and r.limits is not UNSET and r.limits.max_gpus is not None:
+        below[0] += "; of the numbers of GPUs the cheapest likely within the limits"
+    if bare:
+        below.append(f"no method fits on {', '.join(bare)}")
     return Block(
         "Cards by methods",
         _data(r),
-        ["card", *names],
-        [[card.gpu_title, *(_cell(card, row, best) for row in card.methods)] for card in r.cards],
-        order="as asked",
+        ["card", *(row.name for row in r.methods)],
+        rows,
+        order="as requested" if len(kinds) <= _FEW else "",
         lead=True,
-        marks=["yes" if card.fastest else "no" for card in r.cards],
-        links=[None if row is None else Link(row.command) for row in cheapest],
-        below=["each cell: the whole run; what is short of GPU memory where it does not fit"],
+        marks=marks,
+        links=links,
+        below=below,
     )
 
 
-def _cell(card: Tuning, row: TuneMethod, best: Mapping[str, _Choice | None]) -> str:
+def _cost(pair: _Choice) -> tuple[bool, float]:
+    return not pair[1].fits, math.inf if pair[1].cost_usd is None else pair[1].cost_usd
+
+
+def _best_of(cards: Sequence[Tuning], method: int) -> _Choice:
+    """A method on the number of GPUs that is the cheapest within the limits, else the likeliest to
+    be, else the one that is the least short of memory."""
+
+    def order(pair: _Choice) -> tuple[float, ...]:
+        row = pair[1]
+        chance = 1.0 if row.chance is None else row.chance
+        room = -math.inf if row.memory is None else row.memory.headroom_bytes
+        likely = row.fits and chance >= _LIKELY
+        return (
+            not row.fits,
+            not likely,
+            (_cost(pair)[1] if likely else -chance) if row.fits else -room,
+        )
+
+    return min(((card, card.methods[method]) for card in cards), key=order)
+
+
+def _cell(card: Tuning, row: TuneMethod, best: Mapping[Goal, _Choice], *, many: bool) -> str:
     """Time and cost of a run."""
     if not row.fits or row.run_s is None:
         room = None if row.memory is None else row.memory.headroom_bytes
         return f"{show(-room, 'B')} short" if room is not None and room < 0 else "no"
     cost = "" if row.cost_usd is None else f", {show(row.cost_usd, 'USD')}"
-    named = " and ".join(word for word, pair in best.items() if pair == (card, row))
-    return f"{_shown(row.run_s)}{cost}" + (f": {named}" if named else "")
+    goals = [goal for goal, pair in best.items() if pair == (card, row)]
+    count = f"{card.gpus:,} x " if many else ""
+    doubt = "" if row.memory is None or row.memory.verdict == "fits" else f" ({row.memory.verdict})"
+    return f"{count}{_shown(row.run_s)}{cost}{doubt}" + (f": {_joined(goals)}" if goals else "")
 
 
-def _offers(r: Tuning, priced: Sequence[_Choice]) -> Chart | None:
-    """Cost against time of every method on every card that fits."""
-    offers = [
-        Offer(
-            card.gpu_title,
-            row.name,
-            row.run_s / _DAY_S,
-            row.cost_usd,
-            (_days(row.run_low_s), _days(row.run_high_s)),
-            (row.cost_low_usd, row.cost_high_usd),
-            _choice(card, row),
-            row.command,
+def _offers(r: Tuning, fitting: Sequence[_Choice]) -> Chart | None:
+    """Cost against time of every method on every card that fits; of one kind and method its
+    numbers of GPUs along a line."""
+    lines: dict[tuple[str, str], list[_Choice]] = {}
+    for card, row in fitting:
+        if row.run_s is not None and row.cost_usd is not None:
+            lines.setdefault((card.gpu_title, row.name), []).append((card, row))
+    offers = []
+    for pairs in lines.values():
+        card, row = min(pairs, key=_cost)
+        sizes = [
+            (f"{other.gpus:,} GPUs", run.run_s / _DAY_S, run.cost_usd)
+            for other, run in pairs
+            if run.run_s is not None
+            and run.cost_usd is not None
+            and (run.chance is None or run.chance >= _LIKELY)
+        ]
+        assert row.run_s is not None  # as in all pairs of lines
+        assert row.cost_usd is not None
+        offers.append(
+            Offer(
+                card.gpu_title,
+                row.name,
+                row.run_s / _DAY_S,
+                row.cost_usd,
+                (_days(row.run_low_s), _days(row.run_high_s)),
+                (row.cost_low_usd, row.cost_high_usd),
+                _choice(card, row),
+                row.command,
+                sizes=sizes if len(sizes) > 1 else (),
+            )
         )
-        for card, row in priced
-        if row.run_s is not None and row.cost_usd is not None
-    ]
     return frontier("tune-cards", "Cost against time", offers, "One method on one card")
 
 
@@ -128,10 +244,18 @@ def _of_card(r: Tuning) -> View:
     """Which methods fit, what they take, the command of each, and what all rests on."""
     count = sum(row.fits for row in r.methods)
     verdict = f"{count} of {len(r.methods)} methods fit" if count else "no method fits"
+    best = _named(r)
+    if _within(r):
+        likely = "; ".join(
+            f"{goal} {_within(r)}: {_choice(*pair)}"
+            for goal, pair in best.items()
+            if goal != "smallest"
+        )
+        verdict += f"; {likely or f'nothing is likely {_within(r)}'}"
     return View(
         f"Fine-tuning of {r.model.title} on {r.gpus:,} x {r.gpu_title}",
         f"{verdict}{_best(r)}" + (f". {r.on_trainer}" if r.on_trainer else ""),
-        "no" if r.fastest is None else "yes",
+        "no" if r.fastest is None or (_within(r) and not best) else "yes",
         parts=(_methods(r), _commands(r)),
         notes=[*r.notes, *_merged(r), *_before(r)],
         noted="Notes",

@@ -46,7 +46,28 @@ document.addEventListener("click", (event) => {
   if (id === "redo") history.forward();
 });
 
+const LONG = 25; // entries from which a list of boxes is searched
+
+// a list of boxes is searched by any of its words; what is ticked stays in sight
+async function searchable(list) {
+  const { make, text } = await import("./boot.js");
+  const labels = [...list.querySelectorAll("label")];
+  const name = `${list.getAttribute("aria-label")}: ${text("search_in")}`;
+  const field = make("input", { type: "search", class: "search", placeholder: text("search", { count: labels.length }), "aria-label": name, autocomplete: "off" });
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const label of labels) {
+      const box = label.querySelector("input");
+      const said = `${label.textContent} ${box.value}`.toLowerCase();
+      label.hidden = !box.checked && !words.every((word) => said.includes(word));
+    }
+  });
+  field.addEventListener("keydown", (event) => event.key === "Enter" && event.preventDefault());
+  list.prepend(field);
+}
+
 addEventListener("DOMContentLoaded", () => {
+  for (const list of document.querySelectorAll(".several .choices")) if (list.querySelectorAll("label").length >= LONG) searchable(list);
   const inside = document.querySelector(".tabs .open > ul");
   const here = inside?.querySelector("[aria-current]");
   if (here) inside.scrollLeft = here.offsetLeft - (inside.clientWidth - here.offsetWidth) / 2;

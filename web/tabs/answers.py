@@ -48,16 +48,18 @@ def _first_kind(request: TabRequest) -> Any:
 
 
 def _tune(request: TabRequest) -> Any:
-    return tune.tune(request.of(TuneOptions).changed(jobs=1), request.given, request.progress)
+    return tune.tune(
+        request.of(TuneOptions).changed(jobs=1), request.given, request.of(Limits), request.progress
+    )
 
 
 def _first_method(request: TabRequest) -> Any:
     """The answer of the first method on the first kind of GPU."""
-    options, kinds = request.of(TuneOptions), request.given.get("gpu")
+    options = request.of(TuneOptions)
     names = [method.name for method in methods_named(options.method, options.rank)]
     if len(names) == 1 or options.largest:
         return None
-    given = {**request.given, "gpu": kinds[0] if isinstance(kinds, list) else kinds}
+    (given, *_), _ = tune.cards.every(request.given, Limits())
     return tune.tune(options.changed(method=names[0], jobs=1), given)
 
 

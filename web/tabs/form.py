@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.specs.base import PlanError
 from planner.specs.options import Options, Row
+from planner.specs.options.tune import ANY
 from web.forms import field, groups_of
 from web.state import TEXTS, Pairs, catalogue_id, typed
 from web.tabs.base import Tab, several
@@ -72,6 +73,9 @@ def _field(tab: Tab, row: Row, texts: list[str], pasted: dict[str, str]) -> dict
         out["value"] = "; ".join(texts) if row.is_several else sentence
     if several(tab, row):
         texts = [catalogue_id(row, value) or value for value in texts]
+        if row.name == "gpu" and tab.verb == "tune":
+            every = {"value": ANY, "label": text("any_kind")}
+            out["choices"] = [every, *out["choices"]]
         known = [choice["value"] for choice in out["choices"]]
         more = [{"value": value, "label": value} for value in texts if value not in known]
         out |= {

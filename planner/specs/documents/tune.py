@@ -34,8 +34,40 @@ class FittingModel(NamedModel):
     command: Annotated[str, key("the command for it")]
 
 
+class TuneLimits(Document):
+    """Limits of the run; null: none."""
+
+    days: Annotated[float | None, key("wall time at most", "days")]
+    budget_usd: Annotated[float | None, key("cost at most", "USD")]
+    max_gpus: Annotated[
+        int | None,
+        key("at most; `--gpus`, or 1, and its doubles are tried; null: one number", "GPUs"),
+    ]
+    sure: Annotated[bool, key("days and dollars hold at the slow end of the band")]
+
+
+class TuneChoice(Document):
+    """A method on a number of GPUs of one kind."""
+
+    place: Annotated[int, key("of the card: 0 is this document, n is entry n - 1 of `others`")]
+    gpus: Annotated[int, key("GPUs", "GPUs")]
+    gpu_title: Annotated[str, key("name of the GPU for people")]
+    method: Annotated[str, key("name of the method")]
+    command: Annotated[str, key("the command for the run")]
+
+
+class TuneAnswers(Document):
+    """The best choices over all cards and methods that are as likely as not within the limits and
+    fit, at 95 % where one does; null where none is."""
+
+    cheapest: Annotated[TuneChoice | None, key("by cost of the run; null without a price, too")]
+    smallest: Annotated[TuneChoice | None, key("by number of GPUs, then cost")]
+    fastest: Annotated[TuneChoice | None, key("by time of the run")]
+
+
 class TuneMethod(Document):
-    """A method on these cards and data; null from `memory` on where no layout is allowed."""
+    """A method on these cards and data; null from `memory` on where no layout is allowed. Of more
+    than four cards only the ones in `answers` have contexts and micro-batches."""
 
     name: Annotated[str, key("as `--method` takes it")]
     title: Annotated[str, key("the method in words")]
@@ -61,6 +93,10 @@ class TuneMethod(Document):
     cost_usd: Annotated[float | None, key("of all epochs; null also without a price", "USD")]
     cost_low_usd: Annotated[float | None, key("cheap end of its 80 % band", "USD")]
     cost_high_usd: Annotated[float | None, key("dear end", "USD")]
+    chance: Annotated[
+        float | None,
+        key("probability that the run is within days and budget; null without such limits", "1"),
+    ]
     largest_micro_batch: Annotated[
         int | None,
         key(
@@ -136,9 +172,13 @@ class Tuning(Doubted):
         ),
     ]
     notes: Annotated[list[str], key("what all rests on, as sentences")]
+    limits: Annotated[
+        TuneLimits | Unset, key("absent for one card without a limit of days or dollars")
+    ] = UNSET
+    answers: Annotated[TuneAnswers | Unset, key("over all cards; absent likewise")] = UNSET
     others: Annotated[
         list[Tuning] | Unset,
-        key("the same on the other kinds of GPU; absent where one is asked about"),
+        key("the same on the other kinds and numbers of GPUs; absent for one card"),
     ] = UNSET
 
     @property

@@ -67,7 +67,7 @@ def cluster(
             "--lora",
             base.lora,
             f"trains adapters, for which up to {MOST_GPUS:,} GPUs would be tried: state --max-gpus,"
-            f" or ask `dpplan tune --model {base.model} --gpu GPU --gpus N --examples N`",
+            f" or ask `dpplan tune --model {base.model} --gpu any --max-gpus 8 --examples N`",
         )
     model, _ = model_spec(base.model)
     tokens = number(base, "tokens")
