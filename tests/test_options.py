@@ -136,10 +136,7 @@ def test_a_text_is_read_as_its_option_has_it() -> None:
 def test_help_shows_defaults_by_group() -> None:
     text = " ".join(dpplan("recommend", "--help").stdout.split())
     assert "Limits:" in text
-    assert (
-        "--max-gpus <int> The cluster has at most this many GPUs [default: 16384; of tune --gpus]"
-        in text
-    )
+    assert "--max-gpus <int> GPUs of the cluster, at most [default: 16384; tune: --gpus]" in text
     assert "--jobs" not in text  # as set by few
     assert "--tp <int> Tensor-parallel degree [default: searched]" in text
 

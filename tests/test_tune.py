@@ -15,7 +15,7 @@ from planner.formulas import stragglers
 from planner.formulas.params import parameter_count
 from planner.inputs.model import model_spec
 from planner.specs.base import PlanError
-from planner.specs.documents.tune import TuneMethod, Tuning
+from planner.specs.documents.tune import TuneAnswers, TuneMethod, Tuning
 from planner.specs.options import Options, pairs_of_command, rows
 from planner.specs.options.checked import from_text
 from planner.specs.options.recommend import Limits
@@ -361,6 +361,11 @@ def test_several_cards_are_a_matrix_of_the_answers_of_each() -> None:
     assert csv_text(document).count("\n") == 5
 
 
+def chosen(document: Tuning) -> TuneAnswers:
+    assert isinstance(document.answers, TuneAnswers)
+    return document.answers
+
+
 _BRIEF = TuneOptions(jobs=1, method="lora", examples=1000)
 
 
@@ -388,9 +393,9 @@ def test_the_choices_are_the_best_of_all_cards_that_fit_within_the_limits() -> N
     assert len(rows) == 4
     within = [(card, row) for card, row in rows if (there(row.chance)) >= 0.5]
     assert 0 < len(within) < 4
-    chosen = there(document.answers)
+    choices = chosen(document)
     cheapest, fastest, smallest = (
-        there(choice) for choice in (chosen.cheapest, chosen.fastest, chosen.smallest)
+        there(choice) for choice in (choices.cheapest, choices.fastest, choices.smallest)
     )
     costs = {there(row.cost_usd): card for card, row in within}
     assert document.cards[cheapest.place] == costs[min(costs)]
@@ -409,10 +414,7 @@ def test_any_card_is_every_kind_with_a_price() -> None:
     document = tune(_BRIEF, {**SMALL, "gpu": "any", "stack": "hf-trainer"}, Limits(budget=50.0))
     assert len(document.cards) > 10
     assert all(row.cost_usd is not None for card in document.cards for row in card.methods)
-    named = {
-        there(there(document.answers).cheapest).place,
-        there(there(document.answers).fastest).place,
-    }
+    named = {there(chosen(document).cheapest).place, there(chosen(document).fastest).place}
     for place, card in enumerate(document.cards):
         assert (card.methods[0].longest_context is not None) == (place in named)
     assert any("without a price there are not tried" in note for note in view(document).notes)
