@@ -9,8 +9,8 @@ from pages import questions
 ALL = [question for chapter in questions.chapters() for question in chapter.question]
 
 
-def test_there_are_sixty_different_questions() -> None:
-    assert len(ALL) >= 60
+def test_there_are_eighty_different_questions() -> None:
+    assert len(ALL) >= 80
     assert len({question.ask for question in ALL}) == len(ALL)
 
 
