@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from planner.api import estimate, read_options
 from planner.inputs import catalog
 from planner.inputs.cluster import cluster_spec
 from planner.ledger import Sourced
@@ -260,7 +261,8 @@ def test_link_is_plausible(name: str) -> None:
         == (spec.switch_minimum_ranks is None)
         == (spec.switch_latency is None)
     )
-    assert (spec.mesh is None) == (spec.mesh_ranks is None)
+    # the links of a torus join the slice, those of a server a number of GPUs that is known
+    assert (spec.mesh is None) == (spec.mesh_ranks is None) or name == "tpu-ici"
     assert spec.peer_to_peer == (not name.endswith("no-p2p"))
     if name.endswith("-no-p2p"):
         assert spec.bandwidth == link(name.removesuffix("-no-p2p")).bandwidth
@@ -436,3 +438,22 @@ def test_naming_a_kind_of_fabric_keeps_the_cards_of_the_node(name: str, kind: st
 def test_a_fabric_whose_name_is_a_speed_has_it() -> None:
     options = Options(model="gpt2", gpu="h100", gpus=16, inter_node="roce-100")
     assert float(cluster_spec(options)[0].nic_bandwidth) == pytest.approx(12.5e9)
+
+
+def test_tpus_run_what_runs_there() -> None:
+    """Without a stack MaxText is taken, and a stack of torch is refused."""
+    given = {"model": "llama-3-8b", "gpu": "tpu-v6e", "gpus": 16, "zero": 3, "global_batch": 48}
+    report = estimate(read_options({**given, "seq_len": 8192, "recompute": "full", "tp": 1}))
+    assert report.stack.id == "maxtext"
+    # 3.39 s printed, AI-Hypercomputer/tpu-recipes@c8cfe2f training/trillium/Llama3.1-8B-MaxText
+    assert report.step.seconds == pytest.approx(3.39, rel=0.15)
+    with pytest.raises(PlanError, match=r"does not run on Google TPU v6e.*take --stack maxtext"):
+        estimate(read_options({**given, "stack": "megatron-core"}))
+
+
+def test_a_slice_uses_all_links_of_a_torus_and_a_row_its_own() -> None:
+    """Two neighbours share one link of four, a row of 16 two of four: the law of `tpu-ici`."""
+    spec = link("tpu-ici")
+    assert spec.mesh is not None
+    share = [((k - 1) / 255) ** float(spec.mesh) for k in (2, 16, 256)]
+    assert share == pytest.approx([0.25, 0.5, 1.0], rel=0.03)

@@ -79,7 +79,7 @@ def test_names_however_they_are_spelled(kind: str, spelled: str, text: str) -> N
         ("models", "tloen/alpaca-lora-7b", "is an adapter"),
         ("models", "bge-large-en", "is an embedding"),
         ("models", "llama.gguf", "config.json"),
-        ("gpus", "tpu-v5p", "is a TPU"),
+        ("gpus", "tpu-v4", "is a TPU"),
         ("gpus", "gaudi2", "accelerator of another kind"),
         ("gpus", "8x RTX 4090", "--gpus 8 --gpu rtx-4090"),
         ("models", "gpt-4o", "is a closed model"),

@@ -18,7 +18,7 @@ from planner.inputs.run import run_spec
 from planner.inputs.software import free_choices
 from planner.inputs.task import for_task
 from planner.inputs.training import training_spec
-from planner.inputs.usual import passed_over, refusal, tried
+from planner.inputs.usual import on_chip, passed_over, refusal
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import PLACEMENTS, LayoutRequest
@@ -229,7 +229,7 @@ def plans_of(
         return possible(plan_of(stack, options.zero), options)
 
     plans = []
-    for name, zero in [(options.stack, options.zero)] if options.stack else tried(options):
+    for name, zero in on_chip(options, cluster.gpu):
         stack = stack_spec(name, calibration)
         if refused := refusal(stack, options, runs):
             raise refused

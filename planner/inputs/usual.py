@@ -12,6 +12,7 @@ from planner.inputs.calibration import stack_spec
 from planner.inputs.catalog import ids
 from planner.specs.base import PlanError
 from planner.specs.capabilities import lacks, values
+from planner.specs.hardware import GpuSpec
 from planner.specs.names import NVME, RECOMPUTE_KINDS, recompute_parts
 from planner.specs.options import Options, rows
 from planner.specs.stack import StackSpec
@@ -69,6 +70,19 @@ STACKS = tuple(sorted({row.stack for row in USUAL}))
 FAMILIES: dict[str, dict[str, object]] = {  # by name, as options
     row.family: {"stack": row.stack, **row.fixed} for row in USUAL if row.family
 }
+
+
+def on_chip(options: Options, gpu: GpuSpec) -> list[tuple[str, int | None]]:
+    """Stack and ZeRO stage of each plan of a request: of the stated stack, else `tried`, else the
+    first stack that runs on TPUs. Raises PlanError for a stack that does not run there."""
+    pairs = [(options.stack, options.zero)] if options.stack else tried(options)
+    if gpu.vendor != "google" or all(stack_spec(name).tpus for name, _ in pairs):
+        return pairs
+    able = [name for name in ids("stacks") if stack_spec(name).tpus]
+    if options.stack:
+        why = f"does not run on {gpu.title}; {named_stacks(able)}"
+        raise PlanError("--stack", options.stack, why)
+    return [(able[0], options.zero)]
 
 
 def tried(options: Options) -> list[tuple[str, int | None]]:

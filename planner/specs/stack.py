@@ -376,6 +376,7 @@ class StackSpec(Spec):
     aliases: Names = ()
     source: str
     base: Id | None = None  # the shipped stack that does all that this file does not state
+    tpus: bool = False  # runs on TPUs, too
     # stacks whose kernels and communication are of one kind, so that they err alike: megatron,
     # deepspeed, fsdp (torch's own kernels and communication), jax, native (C++ and CUDA)
     family: str = ""
