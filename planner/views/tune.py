@@ -100,8 +100,8 @@ def _within(r: Tuning) -> str:
     if r.limits is UNSET:
         return ""
     days, usd = r.limits.days, r.limits.budget_usd
-    words = [] if days is None else [show(days, "days")]
-    words += [] if usd is None else [show(usd, "USD")]
+    words = [] if days is None else [f"{days:g} day{'s' if days != 1 else ''}"]
+    words += [] if usd is None else [f"{usd:g} USD"]
     return f"within {' and '.join(words)}" if words else ""
 
 
@@ -244,18 +244,16 @@ def _of_card(r: Tuning) -> View:
     """Which methods fit, what they take, the command of each, and what all rests on."""
     count = sum(row.fits for row in r.methods)
     verdict = f"{count} of {len(r.methods)} methods fit" if count else "no method fits"
-    best = _named(r)
-    if _within(r):
-        likely = "; ".join(
-            f"{goal} {_within(r)}: {_choice(*pair)}"
-            for goal, pair in best.items()
-            if goal != "smallest"
-        )
-        verdict += f"; {likely or f'nothing is likely {_within(r)}'}"
+    best, within = _named(r), _within(r)
+    if within and count and not best:
+        verdict += f"; nothing is likely {within}"
+    cheapest = best.get("cheapest")
+    if cheapest is not None and cheapest[1].name != r.fastest:
+        verdict += f"; the cheapest is {_choice(*cheapest)}"
     return View(
         f"Fine-tuning of {r.model.title} on {r.gpus:,} x {r.gpu_title}",
         f"{verdict}{_best(r)}" + (f". {r.on_trainer}" if r.on_trainer else ""),
-        "no" if r.fastest is None or (_within(r) and not best) else "yes",
+        "no" if r.fastest is None or (within and not best) else "yes",
         parts=(_methods(r), _commands(r)),
         notes=[*r.notes, *_merged(r), *_before(r)],
         noted="Notes",
@@ -348,7 +346,7 @@ def _best(r: Tuning) -> str:
         return f"; the nearest, {name}, is {show(-room, 'B')} short"
     cost = "" if row.cost_usd is None else f", {show(row.cost_usd, 'USD')}"
     band = span(_days(row.run_low_s), _days(row.run_high_s), "days")
-    return f"; the fastest is {row.name}: {_shown(row.run_s)} ({band}){cost}"
+    return f"; the fastest is {row.name}: {_shown(row.run_s)} ({band}){cost}{_doubt(row)}"
 
 
 def _shown(seconds: float | None) -> str:

@@ -30,6 +30,10 @@ def every(given: Mapping[str, Any], limits: Limits) -> tuple[list[Given], list[s
     if ANY in kinds:
         if len(kinds) > 1:
             raise PlanError("--gpu", ", ".join(map(str, kinds)), f"names {ANY} beside a kind")
+        if given.get("cluster"):
+            raise PlanError(
+                "--gpu", ANY, "goes with no --cluster, which has its own; leave one out"
+            )
         kinds, left_out = _priced(given)
     if limits.max_gpus is None:
         return [_on(given, gpu=kind) for kind in kinds], left_out
