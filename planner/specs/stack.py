@@ -138,6 +138,11 @@ class StateBytes(Spec):
     # FSDP gathers final norm and head as a unit of their own, and the embedding as another, unless
     # it is the head's weight, too; else both are in one with all that is in no layer
     ends_apart: bool = False
+    # FSDP 1: weights of a unit are one flat parameter, and gathered into it; gradients of its views
+    # are joined before they are reduced
+    flat_units: bool = False
+    # the optimizer's states are shared out by whole tensors, not by elements
+    whole_tensors: bool = False
     narrow_moments: bool = False  # moments are in the type of weights in 16 bit
     # FSDP reduces gradients of the last micro-batch alone, and keeps whole ones until then
     whole_gradients: bool = False
@@ -204,6 +209,11 @@ class Activations(Spec):
     stage_outputs: float = Field(
         default=0.0, ge=0, le=8
     )  # copies of a stage's output kept per micro-batch in flight
+
+    # values are a view of one product with queries and keys, which rotation copies
+    joint_views: bool = False
+    # scores are written to a buffer that stays, where attention is no FlashAttention
+    score_buffer: bool = False
 
 
 class Fusion(Spec):
