@@ -38,6 +38,7 @@ MODULES = {
     "ddp": "ddp_step",
     "torchtitan": "torchtitan_step",
     "megatron": "megatron_step",
+    "deepspeed": "deepspeed_step",
 }
 _NEEDS = {
     "peft": ("peft",),
@@ -48,6 +49,7 @@ _NEEDS = {
     "ddp": ("accelerate",),
     "torchtitan": ("torchtitan",),
     "megatron": ("megatron-core",),
+    "deepspeed": ("deepspeed",),
 }
 _SAVED = 20  # configurations after which the table is written
 _REAL_TOLERANCE = 1e-3  # of small models, whose tensors of a few bytes are not all counted

@@ -206,6 +206,13 @@ def megatron(rng: random.Random, family: str | None = None) -> Setting:
     return replace(setting, recompute=rng.choice(("none", "selective", "full")), **chosen)
 
 
+def deepspeed(rng: random.Random, family: str | None = None) -> Setting:
+    """Stages of ZeRO of a small model, whose tensors are real."""
+    chosen: dict[str, Any] = {"framework": "deepspeed", "precision": "bf16", "accumulation": 1}
+    chosen |= {"ranks": rng.choice((2, 8, 16)), "zero": rng.choice((1, 2, 3))}
+    return replace(ddp(rng, family), **chosen)
+
+
 DRAWS = {
     "transformers": transformers,
     "peft": peft,
@@ -217,6 +224,7 @@ DRAWS = {
     "zero1": zero1,
     "torchtitan": torchtitan,
     "megatron": megatron,
+    "deepspeed": deepspeed,
 }
 
 

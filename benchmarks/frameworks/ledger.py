@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.frameworks.setting import Counted, Setting
+from benchmarks.frameworks.setting import DEEPSPEED_BUCKET, Counted, Setting
 from planner import api
 
 STACKS = {
@@ -20,6 +20,7 @@ STACKS = {
     "ddp": "hf-trainer",
     "torchtitan": "torchtitan-25.04",
     "megatron": "megatron-core-local",
+    "deepspeed": "hf-deepspeed",
 }
 ATTENTION = {"eager": "eager", "sdpa": "flash2", "softmax": "fused_softmax"}
 # torch's AdamW over lists of tensors makes a temporary of every weight, which the fused one,
@@ -42,6 +43,22 @@ base = "{stack}"
 
 [supports]
 zero_on_request = [1]
+"""
+# buckets of the sizes that deepspeed_step asks for: two of ZeRO-1 and 2, one of ZeRO-3; the loss of
+# transformers since 4.46 (hf-trainer's), where the stack's measured runs have an older one
+_BUCKETS = f"""id = "{{stack}}-buckets"
+title = "{{stack}}, small buckets"
+aliases = []
+source = "reduce_bucket_size and sub_group_size of deepspeed/runtime/zero/config.py"
+base = "{{stack}}"
+
+[state]
+fixed_buckets = {4 * DEEPSPEED_BUCKET}
+zero3_buckets = {2 * DEEPSPEED_BUCKET}
+zero3_turn = {2 * DEEPSPEED_BUCKET}
+
+[activations]
+logits = 12
 """
 _PAIR = 2  # sequences of an example: chosen and rejected
 _OUTSIDE = ("workspaces",)  # of GEMM libraries, which torch's CPU code has none of
@@ -66,7 +83,11 @@ def model_path(model: str) -> str:
 def stack_of(framework: str, optimizer: str, zero: int) -> str:
     """The stack of a framework, or a file of it with another implementation of AdamW."""
     stack = STACKS[framework]
-    file = _FOREACH if optimizer == "foreach" else _ZERO_1 if zero == 1 else None
+    file = _FOREACH if optimizer == "foreach" else None
+    if framework == "deepspeed":
+        file = _BUCKETS
+    elif framework == "ddp" and zero == 1:
+        file = _ZERO_1
     if file is None:
         return stack
     path = Path(_folder().name) / f"{stack}-{optimizer}-{zero}.toml"
@@ -100,7 +121,7 @@ def options_of(setting: Setting) -> dict[str, Any]:
         chosen["sequence_parallel"] = setting.tensor > 1
     if setting.pipeline > 1:
         chosen |= {"pp": setting.pipeline, "schedule": setting.schedule}
-    if setting.precision == "bf16":
+    if setting.precision == "bf16" and setting.framework != "deepspeed":  # which keeps fp32 copies
         chosen["state_precision"] = "bf16"
     if setting.lora:
         chosen |= {"lora": setting.lora, "lora_targets": "all-linear"}

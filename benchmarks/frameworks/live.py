@@ -105,7 +105,7 @@ class LiveBytes(TorchDispatchMode):
         if hasattr(tensor, "__tensor_flatten__") and not hasattr(tensor, "fake_mode"):
             for name in tensor.__tensor_flatten__()[0]:  # quantised tensors hold others
                 yield from self._of(getattr(tensor, name))
-        elif isinstance(tensor, torch.Tensor):
+        elif isinstance(tensor, torch.Tensor) and tensor.device.type != "meta":
             yield tensor.untyped_storage()
 
     def _count(self, storage: torch.UntypedStorage) -> None:

@@ -138,6 +138,8 @@ class StateBytes(Spec):
     # FSDP gathers final norm and head as a unit of their own, and the embedding as another, unless
     # it is the head's weight, too; else both are in one with all that is in no layer
     ends_apart: bool = False
+    # elements that ZeRO-3 passes until a weight is used again, for which it stays gathered
+    reuse_elements: float = Field(default=0.0, ge=0, le=1e13)
     # FSDP 1: weights of a unit are one flat parameter, and gathered into it; gradients of its views
     # are joined before they are reduced
     flat_units: bool = False
@@ -149,6 +151,7 @@ class StateBytes(Spec):
     # codes of a quantised base that its library keeps in buffers are sharded as parameters are
     shards_buffers: bool = False
     persistent_gradients: bool = False  # gradient buffers live through the whole step
+    persistent_from: ZeroStage = 0  # from this ZeRO stage on; below, gradients end with the step
     fixed_buckets: float = Field(
         default=0.0, ge=0, le=1e13
     )  # bytes of communication buckets of fixed size
