@@ -16,6 +16,7 @@ from planner.formulas.data_parallel import (
     ring_volume_bytes,
     shard_count,
     streamed_state_s,
+    whole_tensor_shards,
 )
 from planner.formulas.memory import state_bytes
 
@@ -119,3 +120,11 @@ def test_broadcasts_of_updated_tensors_are_one_per_rank_that_has_one() -> None:
     assert more(8) == 0.0
     assert more(16) == pytest.approx(16 * 5e-3)
     assert more(512) == pytest.approx(count * 5e-3)
+
+
+def test_whole_tensors_are_dealt_to_the_rank_with_least() -> None:
+    """Two ranks: 6, then 3 and 3 beside it, and 2 to the first of equals; of many ranks the fullest
+    has the largest tensor."""
+    shares = whole_tensor_shards([3.0, 6.0, 2.0, 3.0], np.array([1.0, 2.0, 8.0]))
+    assert shares.tolist() == pytest.approx([1.0, 14 / 8, 14 / 6])
+    assert whole_tensor_shards([1.0] * 64, np.array([16.0])).tolist() == [16.0]

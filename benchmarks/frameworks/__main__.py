@@ -32,16 +32,24 @@ MODULES = {
     "transformers": "transformers_step",
     "peft": "peft_step",
     "accelerate": "accelerate_step",
+    "fsdp1": "accelerate_step",
     "trl": "trl_step",
+    "grpo": "trl_step",
     "ddp": "ddp_step",
     "torchtitan": "torchtitan_step",
+    "megatron": "megatron_step",
+    "deepspeed": "deepspeed_step",
 }
 _NEEDS = {
     "peft": ("peft",),
     "accelerate": ("accelerate",),
+    "fsdp1": ("accelerate",),
     "trl": ("trl", "accelerate"),
+    "grpo": ("trl", "accelerate"),
     "ddp": ("accelerate",),
     "torchtitan": ("torchtitan",),
+    "megatron": ("megatron-core",),
+    "deepspeed": ("deepspeed",),
 }
 _SAVED = 20  # configurations after which the table is written
 _REAL_TOLERANCE = 1e-3  # of small models, whose tensors of a few bytes are not all counted

@@ -1,4 +1,5 @@
-"""A step of transformers' models in torch's DistributedDataParallel, one rank of a fake world.
+"""A step of transformers' models in torch's DistributedDataParallel, one rank of a fake world, with
+an optimizer of all weights or torch's ZeroRedundancyOptimizer.
 
 Its reducer reads data in C++, which fake tensors have none of: models are small, and real.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.frameworks import gpu_rules, transformers_step
@@ -29,8 +31,22 @@ def replicated(setting: Setting, model: nn.Module) -> nn.Module:
     return replica
 
 
+def fullest(setting: Setting) -> int:
+    """The rank whose part of the weights is the largest."""
+    world(setting.ranks)
+    with torch.device("meta"):
+        model = transformers_step.model_of(setting)
+    optimizer = transformers_step.optimizer_of(setting, list(model.parameters()))
+    assert isinstance(optimizer, ZeroRedundancyOptimizer)
+    parts = [
+        sum(weight.numel() for group in groups for weight in group["params"])
+        for groups in optimizer._partition_parameters()
+    ]
+    return parts.index(max(parts))
+
+
 def run(setting: Setting) -> Counted:
     """Two steps on real tensors, of which the second is counted."""
-    world(setting.ranks)
+    world(setting.ranks, fullest(setting) if setting.zero else 0)
     with gpu_rules.autocast_lists(), transformers_step.traced(), LiveBytes() as live:
         return transformers_step.train(setting, live, replicated)

@@ -119,6 +119,16 @@ def accelerate(rng: random.Random, family: str | None = None) -> Setting:
     return replace(setting, **chosen)
 
 
+def fsdp1(rng: random.Random, family: str | None = None) -> Setting:
+    """The same by FSDP 1."""
+    return replace(accelerate(rng, family), framework="fsdp1")
+
+
+def grpo(rng: random.Random, family: str | None = None) -> Setting:
+    """Reinforcement learning on completions as long as their prompts."""
+    return replace(trl(rng, family), framework="grpo", task="grpo")
+
+
 def trl(rng: random.Random, family: str | None = None) -> Setting:
     """Supervised fine-tuning, or DPO with a reference model."""
     dense = ("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "granite", "gemma2")
@@ -141,6 +151,11 @@ def ddp(rng: random.Random, family: str | None = None) -> Setting:
     chosen |= {"seq_len": rng.choice((64, 128, 256)), "precision": rng.choice(("mixed", "bf16"))}
     chosen |= {"framework": "ddp", "model": compact(config), "ranks": rng.choice((2, 8))}
     return replace(setting, **chosen)
+
+
+def zero1(rng: random.Random, family: str | None = None) -> Setting:
+    """The same with an optimizer that shares out the weights."""
+    return replace(ddp(rng, family), zero=1, ranks=rng.choice((2, 4, 8, 16)))
 
 
 _GPUS = 8  # of a node, over which tensors are split
@@ -171,13 +186,45 @@ def torchtitan(rng: random.Random, family: str | None = None) -> Setting:
     return replace(setting, **chosen)
 
 
+_SOFTMAX_LENGTH = 4096  # at most of the causal kernel
+_FILLED = (32_768, 50_176, 65_536, 131_072)  # vocabularies that ranks divide without padding
+
+
+def megatron(rng: random.Random, family: str | None = None) -> Setting:
+    """Replicas of tensor-parallel ranks, with the distributed optimizer or without."""
+    setting, tensor = transformers(rng, "llama"), rng.choice((1, 1, 2, 4, 8))
+    fields = setting.config | {"vocab_size": rng.choice(_FILLED)}
+    fields["num_attention_heads"] = rng.choice((8, 16, 32, 40))
+    fields["num_key_value_heads"] = rng.choice((8, fields["num_attention_heads"]))
+    fields["hidden_size"] = fields["num_attention_heads"] * rng.choice((64, 128))
+    fields["intermediate_size"] = 512 * rng.choice((6, 11, 16, 28))
+    length = min(setting.seq_len, rng.choice((1024, 2048, _SOFTMAX_LENGTH)))
+    chosen: dict[str, Any] = {"framework": "megatron", "precision": "mixed", "tensor": tensor}
+    chosen |= {"attention": "softmax", "zero": rng.choice((0, 1, 1)), "seq_len": length}
+    chosen |= {"micro_batch": 4 if length <= _SOFTMAX_LENGTH // 4 else rng.choice((1, 2))}
+    chosen |= {"ranks": tensor * rng.choice((1, 4, 8, 32)), "model": compact(fields)}
+    return replace(setting, recompute=rng.choice(("none", "selective", "full")), **chosen)
+
+
+def deepspeed(rng: random.Random, family: str | None = None) -> Setting:
+    """Stages of ZeRO of a small model, whose tensors are real."""
+    chosen: dict[str, Any] = {"framework": "deepspeed", "precision": "bf16", "accumulation": 1}
+    chosen |= {"ranks": rng.choice((2, 8, 16)), "zero": rng.choice((1, 2, 3))}
+    return replace(ddp(rng, family), **chosen)
+
+
 DRAWS = {
     "transformers": transformers,
     "peft": peft,
     "accelerate": accelerate,
+    "fsdp1": fsdp1,
     "trl": trl,
+    "grpo": grpo,
     "ddp": ddp,
+    "zero1": zero1,
     "torchtitan": torchtitan,
+    "megatron": megatron,
+    "deepspeed": deepspeed,
 }
 
 

@@ -7,17 +7,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.frameworks.setting import Counted, Setting
+from benchmarks.frameworks.setting import DEEPSPEED_BUCKET, Counted, Setting
 from planner import api
 
 STACKS = {
     "transformers": "hf-trainer",
     "peft": "hf-trainer",
     "accelerate": "hf-fsdp",
+    "fsdp1": "hf-fsdp1",
     "trl": "trl",
+    "grpo": "trl",
     "ddp": "hf-trainer",
     "torchtitan": "torchtitan-25.04",
+    "megatron": "megatron-core-local",
+    "deepspeed": "hf-deepspeed",
 }
+ATTENTION = {"eager": "eager", "sdpa": "flash2", "softmax": "fused_softmax"}
 # torch's AdamW over lists of tensors makes a temporary of every weight, which the fused one,
 # the Trainer's since torch 2.8, does not
 _FOREACH = """id = "{stack}-foreach"
@@ -28,6 +33,32 @@ base = "{stack}"
 
 [state]
 optimizer_temporary = 4
+"""
+# a training script that gives hf-trainer's model to torch's optimizer of a part of the weights
+_ZERO_1 = """id = "{stack}-zero1"
+title = "{stack}, ZeroRedundancyOptimizer"
+aliases = []
+source = "torch/distributed/optim/zero_redundancy_optimizer.py"
+base = "{stack}"
+
+[supports]
+zero_on_request = [1]
+"""
+# buckets of the sizes that deepspeed_step asks for: two of ZeRO-1 and 2, one of ZeRO-3; the loss of
+# transformers since 4.46 (hf-trainer's), where the stack's measured runs have an older one
+_BUCKETS = f"""id = "{{stack}}-buckets"
+title = "{{stack}}, small buckets"
+aliases = []
+source = "reduce_bucket_size and sub_group_size of deepspeed/runtime/zero/config.py"
+base = "{{stack}}"
+
+[state]
+fixed_buckets = {4 * DEEPSPEED_BUCKET}
+zero3_buckets = {2 * DEEPSPEED_BUCKET}
+zero3_turn = {2 * DEEPSPEED_BUCKET}
+
+[activations]
+logits = 12
 """
 _PAIR = 2  # sequences of an example: chosen and rejected
 _OUTSIDE = ("workspaces",)  # of GEMM libraries, which torch's CPU code has none of
@@ -49,13 +80,18 @@ def model_path(model: str) -> str:
 
 
 @cache
-def stack_of(framework: str, optimizer: str) -> str:
+def stack_of(framework: str, optimizer: str, zero: int) -> str:
     """The stack of a framework, or a file of it with another implementation of AdamW."""
     stack = STACKS[framework]
-    if optimizer != "foreach":
+    file = _FOREACH if optimizer == "foreach" else None
+    if framework == "deepspeed":
+        file = _BUCKETS
+    elif framework == "ddp" and zero == 1:
+        file = _ZERO_1
+    if file is None:
         return stack
-    path = Path(_folder().name) / f"{stack}.toml"
-    path.write_text(_FOREACH.format(stack=stack), encoding="utf-8")
+    path = Path(_folder().name) / f"{stack}-{optimizer}-{zero}.toml"
+    path.write_text(file.format(stack=stack), encoding="utf-8")
     return str(path)
 
 
@@ -66,12 +102,12 @@ def options_of(setting: Setting) -> dict[str, Any]:
         "model": model_path(setting.model),
         "gpu": "b300",
         "gpus": setting.ranks,
-        "stack": stack_of(setting.framework, setting.optimizer),
+        "stack": stack_of(setting.framework, setting.optimizer, setting.zero),
         "micro_batch": sequences,
         "global_batch": sequences * setting.accumulation * setting.replicas,
         "seq_len": setting.seq_len,
         "recompute": setting.recompute,
-        "attention": "eager" if setting.attention == "eager" else "flash2",
+        "attention": ATTENTION[setting.attention],
         "optimizer": "adam",
         "stack_defaults": True,
     }
@@ -81,13 +117,15 @@ def options_of(setting: Setting) -> dict[str, Any]:
         chosen["shard_group"] = setting.replicas
     if setting.tensor > 1:
         chosen["tp"] = setting.tensor
+    if setting.framework == "megatron":
+        chosen["sequence_parallel"] = setting.tensor > 1
     if setting.pipeline > 1:
         chosen |= {"pp": setting.pipeline, "schedule": setting.schedule}
-    if setting.precision == "bf16":
+    if setting.precision == "bf16" and setting.framework != "deepspeed":  # which keeps fp32 copies
         chosen["state_precision"] = "bf16"
     if setting.lora:
         chosen |= {"lora": setting.lora, "lora_targets": "all-linear"}
-    if setting.task:
+    if setting.task and setting.task != "grpo":
         chosen["task"] = setting.task
     return {name: value for name, value in chosen.items() if value is not None}
 

@@ -79,7 +79,17 @@ class LiveBytes(TorchDispatchMode):
         self.label(model.parameters(), "parameters")
         self.label((p.grad for p in model.parameters() if p.grad is not None), "gradients")
         if optimizer is not None:
-            self.label(tree_iter([*optimizer.state.values()]), "states")
+            self.label_states(
+                getattr(optimizer, "optim", optimizer)
+            )  # ZeroRedundancyOptimizer's own
+
+    def label_states(self, optimizer: Any) -> None:
+        """States of an optimizer of torch."""
+        self.label(tree_iter([*optimizer.state.values()]), "states")
+
+    def hold(self, size: int) -> None:
+        """Bytes that are freed in the order of calls, but not on a GPU yet; negative: now."""
+        self._change(size, "freed")
 
     def contents(self, origin: str) -> Counter[tuple[str, int]]:
         """How many storages of an origin are alive, by the operator that made them and by size."""
@@ -95,7 +105,7 @@ class LiveBytes(TorchDispatchMode):
         if hasattr(tensor, "__tensor_flatten__") and not hasattr(tensor, "fake_mode"):
             for name in tensor.__tensor_flatten__()[0]:  # quantised tensors hold others
                 yield from self._of(getattr(tensor, name))
-        elif isinstance(tensor, torch.Tensor):
+        elif isinstance(tensor, torch.Tensor) and tensor.device.type != "meta":
             yield tensor.untyped_storage()
 
     def _count(self, storage: torch.UntypedStorage) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 TABLE = Path(__file__).parents[2] / "tests/data/frameworks.csv"
 COMPILED = TABLE.with_name("compiled.csv")  # bytes that compiled models save for backward
 
+DEEPSPEED_BUCKET = 1_000_000  # elements of buckets of small models in DeepSpeed
+
 
 @dataclass(frozen=True)
 class Setting:

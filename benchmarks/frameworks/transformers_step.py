@@ -9,7 +9,9 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.optim import AdamW
 from transformers import masking_utils
 
 from benchmarks.frameworks import gpu_rules
@@ -50,8 +52,10 @@ def moved(module: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> 
 
 
 def optimizer_of(setting: Setting, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """torch's AdamW in the setting's implementation."""
-    return torch.optim.AdamW(parameters, lr=1e-4, **{setting.optimizer: True})
+    """torch's AdamW in the setting's implementation, of a part of the weights under ZeRO-1."""
+    if setting.zero == 1:
+        return ZeroRedundancyOptimizer(parameters, AdamW, lr=1e-4, **{setting.optimizer: True})
+    return AdamW(parameters, lr=1e-4, **{setting.optimizer: True})
 
 
 def marked(model: nn.Module, live: LiveBytes) -> None:
@@ -112,9 +116,11 @@ def step(
         live.phase("forward")
         if isinstance(model, FSDPModule):  # Accelerator.no_sync
             model.set_requires_gradient_sync(i == len(words) - 1)
-        with torch.autocast("cpu", _BF16, enabled=setting.precision == "mixed"):
-            loss = loss_of(forward, batch)
-        (loss / setting.accumulation).backward()
+        waits = isinstance(model, FullyShardedDataParallel) and i < len(words) - 1
+        with model.no_sync() if waits else contextlib.nullcontext():
+            with torch.autocast("cpu", _BF16, enabled=setting.precision == "mixed"):
+                loss = loss_of(forward, batch)
+            (loss / setting.accumulation).backward()
         del loss
     labelled()
     live.phase("step")

@@ -3,9 +3,12 @@ optimizer."""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Sequence
+
 import numpy as np
 
-from planner.ledger import Array, formula
+from planner.ledger import Array, formula, rowwise
 
 
 @formula(
@@ -17,6 +20,32 @@ def shard_count(zero: Array, level: float, shard_ranks: Array) -> Array:
     """Parts a state is cut into: the optimizer from ZeRO-1 on (level 1), gradients from 2,
     parameters from 3."""
     return np.where(zero >= level, np.maximum(shard_ranks, 1.0), 1.0)
+
+
+@formula(
+    unit="1",
+    equation="sum / max part; parts: each tensor, the largest first, to the smallest part so far",
+    source=(
+        "_partition_parameters of torch/distributed/optim/zero_redundancy_optimizer.py (2.13);"
+        " greedy scheduling, Graham 1969"
+    ),
+)
+def whole_tensor_shards(sizes: Sequence[float], ranks: Array) -> Array:
+    """Ranks that would share as much as the fullest one has, were elements divided evenly. sizes:
+    elements of tensors."""
+    ordered = sorted(sizes, reverse=True)
+
+    def even(counts: Array) -> Array:
+        several, where = np.unique(counts, return_inverse=True)
+        shares = []
+        for count in several:
+            parts = [0.0] * int(count)
+            for size in ordered:
+                heapq.heapreplace(parts, parts[0] + size)
+            shares.append(sum(ordered) / max(parts))
+        return np.array(shares)[where]
+
+    return rowwise(even, ranks)
 
 
 @formula(

@@ -138,12 +138,20 @@ class StateBytes(Spec):
     # FSDP gathers final norm and head as a unit of their own, and the embedding as another, unless
     # it is the head's weight, too; else both are in one with all that is in no layer
     ends_apart: bool = False
+    # elements that ZeRO-3 passes until a weight is used again, for which it stays gathered
+    reuse_elements: float = Field(default=0.0, ge=0, le=1e13)
+    # FSDP 1: weights of a unit are one flat parameter, and gathered into it; gradients of its views
+    # are joined before they are reduced
+    flat_units: bool = False
+    # the optimizer's states are shared out by whole tensors, not by elements
+    whole_tensors: bool = False
     narrow_moments: bool = False  # moments are in the type of weights in 16 bit
     # FSDP reduces gradients of the last micro-batch alone, and keeps whole ones until then
     whole_gradients: bool = False
     # codes of a quantised base that its library keeps in buffers are sharded as parameters are
     shards_buffers: bool = False
     persistent_gradients: bool = False  # gradient buffers live through the whole step
+    persistent_from: ZeroStage = 0  # from this ZeRO stage on; below, gradients end with the step
     fixed_buckets: float = Field(
         default=0.0, ge=0, le=1e13
     )  # bytes of communication buckets of fixed size
@@ -204,6 +212,11 @@ class Activations(Spec):
     stage_outputs: float = Field(
         default=0.0, ge=0, le=8
     )  # copies of a stage's output kept per micro-batch in flight
+
+    # values are a view of one product with queries and keys, which rotation copies
+    joint_views: bool = False
+    # scores are written to a buffer that stays, where attention is no FlashAttention
+    score_buffer: bool = False
 
 
 class Fusion(Spec):

@@ -510,15 +510,30 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
     return np.maximum(hidden, core - gone) + added
 
 
-def sequence_buffers(plan: Plan, c: Columns) -> Array:
+def sequence_buffers(plan: Plan, c: Columns) -> tuple[Array, Array]:
     """Whole tensors of one GEMM under sequence parallelism: its gathered input, where that is
     not kept (Megatron-LM's "mpu" buffer, nanotron's MemoryBuffer), and an output that is yet to be
     scattered."""
     plan = max(plans(plan), key=lambda view: view[1].seq_len * view[1].model.hidden)[0]
     tokens, local = tokens_of(plan, c)
     h, e = float(plan.model.hidden), plan.training.element_bytes
-    gathered = np.where(_inputs(plan, c) < tokens, memory.product_input_bytes(tokens, h, e), 0.0)
-    return np.where(local < tokens, gathered + memory.product_input_bytes(tokens, h, e), 0.0)
+    whole = np.where(local < tokens, memory.product_input_bytes(tokens, h, e), 0.0)
+    return np.where(_inputs(plan, c) < tokens, whole, 0.0), whole
+
+
+def score_buffer(plan: Plan, c: Columns) -> Array:
+    """The buffer that products of queries and keys are written to, where it stays (the same "mpu"
+    buffer, get_global_memory_buffer in transformer/dot_product_attention.py of Megatron-core)."""
+    tokens, largest = tokens_of(plan, c)[0], 0.0 * c.tp
+    if not plan.stack.activations.score_buffer:
+        return largest
+    for part, _ in parts_of(plan.model):
+        for core in part.core():
+            if isinstance(core, Attended) and scores_kernel(plan, core):
+                keys = float(core.keys or plan.training.seq_len)
+                each = plan.training.element_bytes * core.heads / c.tp
+                largest = np.maximum(largest, each * tokens * keys)
+    return largest
 
 
 def module_activations(plan: Plan, c: Columns) -> Array:

@@ -137,7 +137,9 @@ def joined_rotary(plan: Plan) -> bool:
 def rotated_beside(plan: Plan, part: Attention) -> float:
     """Elements per token that attention keeps beside queries, keys and values: where values are a
     view of one joint product, all of it stays for them."""
-    if part.own_kv and "qkv" in plan.model.joint and _rotates(plan, part):
+    rotary = plan.model.positions == "rotary" and part.rotary
+    kept = "qkv" in plan.model.joint and _rotates(plan, part)
+    if part.own_kv and (kept or (rotary and plan.stack.activations.joint_views)):
         return float((part.heads + part.kv_heads) * part.head_dim)
     return 0.0
 

@@ -29,7 +29,7 @@ _ZERO_2 = 2.0  # the first ZeRO stage that shards gradients
 def accumulated(s: StageOf) -> Phased:
     """Gradients that accumulate over micro-batches, and are complete at the end of backward."""
     gradients, trained, p = s.states.gradients, s.trained.all, s.weights.trained
-    persistent = s.state.persistent_gradients
+    persistent = s.state.persistent_gradients & (s.c.zero >= s.state.persistent_from)
     standing = np.where(persistent | (s.microbatches > 1), gradients, 0.0)
     standing = np.where(sync.keeps_whole(s.plan, s.c), sync.wire_bytes(s.plan) * trained, standing)
     # where all forward passes run before the first backward, none are there before it, nor all of

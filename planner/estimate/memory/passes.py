@@ -70,5 +70,9 @@ def logits(s: StageOf) -> Phased:
 
 
 def sequence_buffers(s: StageOf) -> Phased:
-    """Whole tensors of a GEMM under sequence parallelism."""
-    return between_updates(activations.sequence_buffers(s.plan, s.c))
+    """Whole tensors of a GEMM under sequence parallelism, and a buffer that stays."""
+    gathered, output = activations.sequence_buffers(s.plan, s.c)
+    scores = activations.score_buffer(s.plan, s.c)
+    stays = np.maximum(gathered, scores)
+    step = np.where(scores > 0, stays, 0.0)
+    return between_updates(stays + output)._replace(step=step)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from planner.estimate.gradients import tensors
 from planner.estimate.memory import frozen, low_precision
 from planner.estimate.moments import moments, state_ledger
 from planner.estimate.stages import StageSplit
@@ -15,7 +16,7 @@ from planner.estimate.states import RankParameters
 from planner.estimate.trained import Weights, trained_split
 from planner.formulas import experts as expert_ranks
 from planner.formulas import memory
-from planner.formulas.data_parallel import shard_count
+from planner.formulas.data_parallel import shard_count, whole_tensor_shards
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layout import OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS
@@ -78,11 +79,19 @@ def trained_elements(
         shared=trained.of_stage(layers, first, last),
         experts=trained.experts_of_stage(layers),
         zero=c.zero,
-        shards=c.shards,
+        shards=_shards(plan, c),
         expert_shards=np.where(
             c.zero >= 1, np.minimum(c.shards * c.tp, expert_ranks.replicas(plan, c)), 1.0
         ),
     )
+
+
+def _shards(plan: Plan, c: Columns) -> Array:
+    """Ranks that share states."""
+    if not state_of(plan).whole_tensors or plan.partial or not np.any(c.zero >= ZERO_1):
+        return c.shards
+    every = tensors(plan.model, *plan.joint)
+    return whole_tensor_shards([tensor.elements for tensor in every], c.shards)
 
 
 @dataclass(frozen=True)

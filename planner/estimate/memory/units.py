@@ -2,11 +2,9 @@
 
 A unit is gathered or reduced at once: a layer, or the weights outside of layers (the ends). The
 ends are one unit, or two: the embedding, and final norm with head, which then are gathered from the
-end of forward on. The moments follow FSDPParamGroup (torch/distributed/fsdp/_fully_shard). FSDP 1
-holds as many bytes: it gathers a unit ahead where FSDP 2 holds the buffer that it copies from
-(_post_forward_reshard and _pre_backward_hook of torch/distributed/fsdp/_runtime_utils.py). Every
-expression was compared with live bytes of accelerate's FSDP 2 on fake ranks
-(benchmarks/frameworks).
+end of forward on. The moments follow FSDPParamGroup (torch/distributed/fsdp/_fully_shard), and
+_runtime_utils.py of torch/distributed/fsdp for FSDP 1. Every expression was compared with live
+bytes of accelerate's FSDP 1 and 2 on fake ranks (benchmarks/frameworks).
 """
 
 from __future__ import annotations
@@ -105,11 +103,38 @@ def gathered(s: StageOf, beside: Array) -> Phased:
     reducing = once * (narrow + wire) * given
     after = np.maximum(computing, reducing)
     usual = Phased(0.0, forward, at_loss, backward, end, after)
+    if state.flat_units:
+        usual = _flat(s, layer, whole, gone, shards)
     stays = sync.stays_gathered(s.plan, s.c)
     # a forward pass of shards gives its layers back before the loss
     staying = _staying(s, whole, gone)._replace(loss=np.where(sharded, at_loss, whole))
     each = (np.where(stays, *pair) + beside for pair in zip(staying, usual, strict=True))
     return Phased(*each)._replace(load=0.0, step=0.0)
+
+
+def _flat(s: StageOf, layer: Array, whole: Array, gone: Array, shards: Array) -> Phased:
+    """Bytes of `gathered` under FSDP 1, of units in 16 bit. A unit that was used is free when the
+    GPU is done with it, while the next one is gathered; backward gathers one ahead
+    (BACKWARD_PRE). Gradients of the views of a unit are there beside the flat one that they are
+    joined to, of the ends when everything else is reduced. layer: bytes of a gathered one."""
+    narrow, split, trained = sync.compute_bytes(s.plan), s.split, s.weights.trained
+    every, sharded = s.weights.every, s.c.zero >= ZERO_3
+    tied = s.plan.model.tied_embeddings
+    root = narrow * (split.first * total(every.first) + split.last * total(every.last))
+    given = split.first * total(trained.first) + split.last * total(trained.last)
+    head = narrow * split.last * (trained.words if tied else total(trained.last))
+    joined = np.maximum(_TWICE * narrow * trained.per_layer() - gone, 0.0)
+    begins = np.where(sharded, root + _TWICE * layer, whole)  # and what backward gathers ahead
+    at_loss = np.maximum(
+        np.where(sharded, root + layer, whole) - loss.last_gradient(s.plan, s.c), begins
+    )
+    working = np.where(sharded, begins + layer, whole)
+    backward = np.maximum(begins + head, working + head - s.kept.unit)
+    summed = _TIED_GRADIENTS * head if tied else 0.0 * head
+    views = np.maximum(_TWICE * narrow * given, narrow * given + summed - head * tied)
+    after = root + layer - shards * given + views
+    end = root + _TWICE * layer - shards * given + head
+    return Phased(0.0, begins, at_loss, backward + joined, end + joined, after)
 
 
 def _staying(s: StageOf, whole: Array, gone: Array) -> Phased:

@@ -26,7 +26,8 @@ def gathered(s: StageOf) -> Phased:
     """Weights that a pass gathers, of a second model too, and gradients that are being reduced."""
     weights = _gathered(s)
     both = weights + _reducing(s)
-    whole = Phased(forward=weights, loss=weights, backward=weights, end=both, synchronisation=both)
+    turn = np.maximum(weights, _turning(s))
+    whole = Phased(forward=turn, loss=turn, backward=turn, end=both, synchronisation=both)
     if s.state.zero2_gathers:
         of_units, here = units.gathered(s, _beside(s)), gradients.by_units(s)
         pairs = zip(of_units, whole, strict=True)
@@ -51,14 +52,26 @@ def _gathered(s: StageOf) -> Array:
     return np.where(c.zero >= ZERO_3, weights + _beside(s), 0.0)
 
 
-def _beside(s: StageOf) -> Array:
-    """Bytes that mechanisms keep gathered under ZeRO-3."""
+def _elements(s: StageOf) -> Array:
+    """Weights of the stage, trained or not."""
     every, split = s.weights.every, s.split
     elements = s.layers + split.first * total(every.first) + split.last * total(every.last)
-    if s.plan.training.adapter is not None:
-        elements = elements + s.trained.all
+    return elements + s.trained.all if s.plan.training.adapter is not None else elements
+
+
+def _turning(s: StageOf) -> Array:
+    """Bytes of weights that stay gathered from forward to backward: the last ones, behind and
+    before which so many elements are used that the next use is near enough. Where layers are
+    repeated backward passes them twice."""
+    passes = 2.0 + s.c.is_recompute("full", "group")
+    kept = np.minimum(_elements(s), s.state.reuse_elements / passes)
+    return np.where(s.c.zero >= ZERO_3, sync.compute_bytes(s.plan) * kept, 0.0)
+
+
+def _beside(s: StageOf) -> Array:
+    """Bytes that mechanisms keep gathered under ZeRO-3."""
     narrow = sync.compute_bytes(s.plan)
-    beside = mechanisms.gathered(s.plan, s.c, lambda: Sharded(elements, narrow, s.c.shards))
+    beside = mechanisms.gathered(s.plan, s.c, lambda: Sharded(_elements(s), narrow, s.c.shards))
     return 0.0 if beside is None else np.where(s.c.zero >= ZERO_3, beside, 0.0)
 
 
