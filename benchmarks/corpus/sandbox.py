@@ -18,13 +18,12 @@ from pathlib import Path
 RECORDED = (
     *("python", "python3", "torchrun", "deepspeed", "accelerate", "swift", "megatron", "trl"),
     *("llamafactory-cli", "axolotl", "tune", "litgpt", "composer", "oumi", "ray", "mpirun"),
-    *("mpiexec", "aprun", "sbatch"),
+    *("mpiexec", "aprun", "sbatch", "uv", "colossalai"),
 )
 # what has no meaning here: they succeed in silence
 _QUIET = (
     *(
         "module",
-        "uv",
         "conda",
         "pip",
         "git",
