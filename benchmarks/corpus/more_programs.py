@@ -71,7 +71,8 @@ def olmo_core(file: File) -> list[Truth]:
     text = ast.unparse(modules[0])
     if re.search(r"optim=\w*AdamW\w*Config\(", text):
         given.say("optimizer", "adam", "optim")
-    if re.search(r"param_dtype=DType\.bfloat16", text) and "enabled=True" not in text:
+    eight = "Float8Config(" in text and "enabled=False" not in text  # on by default
+    if re.search(r"param_dtype=DType\.bfloat16", text) and not eight:
         given.say("precision", "bf16", "dp_config.param_dtype")
     if re.search(r"DataParallelType\.[hf]sdp", text):
         given.say("zero", 3, "dp_config.name")
@@ -146,7 +147,8 @@ def internevo(file: File) -> list[Truth]:
 def notebook(file: File) -> list[Truth]:
     """A notebook: keywords of the configuration of its trainer, and of its adapters."""
     cells = json.loads(file.cached.read_text("utf-8"))["cells"]
-    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    code = "\n".join(text for text in sources if not text.startswith(("%%bash", "%%sh")))
     lines = (line for line in code.split("\n") if not re.match(r"\s*[!%]", line))
     try:
         tree = ast.parse("\n".join(lines))
@@ -239,7 +241,7 @@ def primus(file: File) -> list[Truth]:
         if theirs.get("recompute_granularity") == "full":
             count = theirs.get("recompute_num_layers")
             if theirs.get("recompute_method") == "block":
-                given.say("recompute", f"block:{count}", "recompute_method")
+                given.say("recompute", f"block:{count}" if count else "none", "recompute_method")
     elif outer["framework"] == "torchtitan":
         training = theirs.get("training") or {}
         given.say("micro_batch", training.get("local_batch_size"), "training.local_batch_size")

@@ -299,7 +299,11 @@ def nanotron(file: File) -> list[Truth]:
     given.number("seq_len", "sequence_length")
     given.number("tp", "tp")
     given.number("pp", "pp")
-    given.say("gpus", degrees["dp"] * degrees["tp"] * degrees["pp"], "dp x tp x pp")
+    given.say(
+        "gpus",
+        degrees["dp"] * degrees["tp"] * degrees["pp"] * degrees.get("context_parallel_size", 1),
+        "product of the degrees",
+    )
     zero = (values.get("optimizer") or {}).get("zero_stage")
     given.say("zero", zero, "optimizer.zero_stage")
     config = values["model"]["model_config"]

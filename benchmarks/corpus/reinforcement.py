@@ -57,7 +57,7 @@ def nemo_rl(file: File) -> list[Truth]:
             given.say("recompute", "full" if kept else "none", "activation_checkpointing_enabled")
         else:
             kept = on(sharded["activation_checkpointing"])
-            given.say("recompute", "selective" if kept else "none", "of the MLP, parallelize.py")
+            given.say("recompute", "mlp" if kept else "none", "of the MLP, parallelize.py")
     if "torch.optim.AdamW" in str(policy.get("optimizer")):
         given.say("optimizer", "adam", "policy.optimizer.name")
     return given.out
@@ -126,7 +126,8 @@ def areal(file: File) -> list[Truth]:
     given.say("model", actor.get("path"), "actor.path")
     checkpoints = on(actor.get("gradient_checkpointing"))
     given.say("recompute", "full" if checkpoints else "none", "gradient_checkpointing, off")
-    given.say("precision", {"bfloat16": "bf16"}.get(actor.get("dtype")), "actor.dtype")
+    if _inside(actor, "archon.fp8_config.mode") is None:
+        given.say("precision", {"bfloat16": "bf16"}.get(actor.get("dtype")), "actor.dtype")
     switch = _resolved(values, "actor.use_lora")
     given.say("lora", actor.get("lora_rank", 32) if on(switch) else 0, "actor.use_lora")
     name, _, degrees = str(actor.get("backend", "")).partition(":")

@@ -22,18 +22,7 @@ RECORDED = (
 )
 # what has no meaning here: they succeed in silence
 _QUIET = (
-    *(
-        "module",
-        "conda",
-        "pip",
-        "git",
-        "wget",
-        "curl",
-        "ssh",
-        "nvidia-smi",
-        "sleep",
-        "docker",
-    ),
+    *("module", "conda", "pip", "git", "wget", "curl", "ssh", "nvidia-smi", "sleep", "docker"),
     *("scontrol", "scancel", "mamba", "huggingface-cli", "wandb", "hostname", "ulimit", "tee"),
 )
 _RECORD = """#!/bin/bash

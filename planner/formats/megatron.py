@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from planner.formats import dialects
 from planner.formats import megatron_table as names
 from planner.formats.megatron_more import read_more
 from planner.formats.record import Format, Value, unread
@@ -172,6 +173,8 @@ FORMAT = Format(
     parse=parse,
     table=names.TABLE,
     read_more=read_more,
+    added=dialects.added,
+    left=dialects.irrelevant,
     spelled=lambda name: name if name.startswith(ENV) else f"--{name}",
     **unread("megatron_table"),
 )

@@ -24,6 +24,7 @@ _DETECT = (
 _MODEL = re.compile(r"model\.(\w+)")
 _SIZES = re.compile(r"model\.data\.train_ds\.((?:micro|global)_batch_size)")
 _PRECISIONS = {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "fp16"}
+_SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
 _PAIRED = ("dpo",)
 _OBJECTIVES = ("dpo", "kto", "spin", "ppo", "reinforce", "rs")
 _DEFAULTS = {"attention-dropout": 0.0, "hidden-dropout": 0.0}
@@ -61,9 +62,9 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.state("precision", word, "trainer.precision")
     optimizer = str(answer.get("model.optim.name", ""))
     if optimizer:
-        sharded = int(optimizer == "distributed_fused_adam")
-        answer.imply("zero", sharded, "distributed_fused_adam shards states", "model.optim.name")
-        if "adam" in optimizer:
+        sharded = int(optimizer in _SHARDED)
+        answer.imply("zero", sharded, "whether it shards states", "model.optim.name")
+        if "adam" in optimizer or optimizer == "mcore_distributed_optim":
             answer.state("optimizer", "adam", "model.optim.name")
     nodes, each = answer.get("trainer.num_nodes", 1), answer.get("trainer.devices")
     if isinstance(nodes, int) and isinstance(each, int) and nodes > 0 and each > 0:

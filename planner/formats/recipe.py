@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import ModuleType
@@ -16,12 +17,14 @@ from planner.formats.record import RL, STEPS, Answer, Format, Stated, Used, Valu
 from planner.formats.shape import model_of
 from planner.formats.shell import script, starts
 from planner.formats.target import Target
+from planner.formats.trainer_script import without_outputs
 from planner.inputs.secrets import HIDDEN, is_secret, scrubbed
 from planner.specs.base import PlanError
 from planner.specs.options import Options, rows
 from planner.specs.options.checked import from_text
 
 FIELD = "FILE"
+MOST_OF_NOTEBOOK = 20_000_000  # whose pictures are left out before it is read
 MOST_BYTES = 500_000  # of one file; the longest launch script of those that are public has 60,000
 MOST_FILES = 20
 _PATH = re.compile(r"[/\\~]")
@@ -208,6 +211,9 @@ def _run(options: dict[str, Stated]) -> None:
 
 def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
     """The arguments of each format that a text has a part of."""
+    if name.endswith(".ipynb") and MOST_BYTES < len(text) <= MOST_OF_NOTEBOOK:
+        with suppress(ValueError, RecursionError):
+            text = without_outputs(text)
     if len(text) > MOST_BYTES:
         raise PlanError(FIELD, name, f"is larger than the {MOST_BYTES:,} characters that are read")
     try:
