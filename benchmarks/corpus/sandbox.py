@@ -18,7 +18,7 @@ from pathlib import Path
 RECORDED = (
     *("python", "python3", "torchrun", "deepspeed", "accelerate", "swift", "megatron", "trl"),
     *("llamafactory-cli", "axolotl", "tune", "litgpt", "composer", "oumi", "ray", "mpirun"),
-    *("mpiexec", "aprun", "sbatch", "uv", "colossalai"),
+    *("mpiexec", "aprun", "sbatch", "uv", "colossalai", "numactl"),
 )
 # what has no meaning here: they succeed in silence
 _QUIET = (

@@ -29,6 +29,7 @@ _WHOLE, _REAL = re.compile(r"[-+]?\d{1,18}"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+
 _NESTED = re.compile(r"^(?:trainer\.strategy|model\.config|model|data)\.(?=[a-z])")
 _LIST = re.compile(r"\[([^\[\]*+]*)\]")
 _FLAG = re.compile(r"--?[A-Za-z]")
+_OF_KNOWN = 1000  # weight of an argument that only Megatron-LM has
 
 
 def detect(name: str, text: str) -> bool:
@@ -84,6 +85,8 @@ def _listed(text: str) -> Any:
 def _of_script(script: Script) -> dict[str, Value]:
     words: Sequence[Word]
     command = max(script.commands, key=_flags, default=None)
+    if command is None or _flags(command) < _OF_KNOWN:  # one of a branch that only running decides
+        command = max(script.possible, key=_flags, default=command)
     bare = [
         word
         for command in script.commands
@@ -112,7 +115,7 @@ def _of_script(script: Script) -> dict[str, Value]:
 def _flags(command: Command) -> int:
     """How much a command is one of Megatron-LM: by its known arguments, then by all of them."""
     text = " ".join(word.text for word in command.words)
-    return len(_KNOWN.findall(text)) * 1000 + sum(
+    return len(_KNOWN.findall(text)) * _OF_KNOWN + sum(
         word.text.startswith("--") for word in command.words
     )
 
