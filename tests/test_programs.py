@@ -27,10 +27,12 @@ REFUSED = {
         "batch_size: 8\n",
         "no training: it evaluates or generates with torchtune",
     ),
-    "levanter.yaml": (
-        "trainer:\n  tracker: x\n  train_batch_size: 8\noptimizer:\n  lr: 1\n",
-        "is a file of Levanter",
+    "sft.py": (
+        "from xtuner.v1.model import Qwen3Dense8BConfig\nmodel = Qwen3Dense8BConfig()\n",
+        "is a file of XTuner",
     ),
+    "7B.py": ("model = dict(num_layers=32)\nparallel = dict(zero1=8)\n", "is a file of InternEvo"),
+    "d.sh": ("colossalai run --nproc_per_node 4 train_sft.py --plugin zero2", "Colossal-AI"),
     "c.sh": (f"python tasks/main.py --task LAMBADA {_MEGATRON}", "no training: main evaluates"),
     "a.sh": (
         f"python tools/preprocess_data.py {_MEGATRON}",

@@ -230,8 +230,8 @@ def nemo(file: File) -> list[Truth]:
         given.say("gpus", outer["num_nodes"] * outer["devices"], "trainer.num_nodes x devices")
     named = {"bf16-mixed": "bf16", "16-mixed": "fp16", 16: "fp16", "16": "fp16"}
     precision = outer["precision"]
-    if not model.get("fp8"):
-        given.say("precision", named.get(precision, precision), "trainer.precision")
+    eight = "fp8" if model.get("fp8") else named.get(precision, precision)
+    given.say("precision", eight, "model.fp8, trainer.precision")
     scheme = (model.get("peft") or {}).get("peft_scheme")
     given.say("lora", 0 if scheme in ("none", None) else None, "model.peft.peft_scheme")
     if "num_layers" not in model:
@@ -247,6 +247,8 @@ def nemo(file: File) -> list[Truth]:
     given.number("model.heads", "num_attention_heads")
     given.number("model.ffn_hidden", "ffn_hidden_size")
     given.number("model.kv_heads", "num_query_groups", model["num_attention_heads"], "NeMo")
+    gated = "swiglu" in str(model.get("activation"))
+    given.say("model.mlp", "gated" if gated else "plain", "model.activation")
     kind = model.get("activations_checkpoint_granularity")
     given.say("recompute", "none" if kind is None else None, "activations_checkpoint_granularity")
     if "distributed" in str((model.get("optim") or {}).get("name")):
