@@ -74,6 +74,8 @@ def _parse(text: str) -> Mapping[str, Value]:
     for name, value in trainer.parse(_INCLUDE.sub(r"'!include \1'", text)).items():
         included = isinstance(value.value, str) and value.value.startswith("!include ")
         out[name] = Value(value.value, value.line, (str(value.value),)) if included else value
+        if included and name == "optimizer":  # whose type the other file says
+            out["optimizer.type"] = out[name]
     return out
 
 
@@ -82,9 +84,6 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
     _sharding(values, answer)
     if answer.get("trainer.mp") in _NARROW:
         answer.imply("state_precision", "bf16", "weights and moments are in it", "trainer.mp")
-    if "optimizer" in values and values["optimizer"].unknown:  # another file has its type
-        answer.drop("optimizer")
-        answer.arguments.pop("optimizer.type", None)
     _micro_batch(answer)
     _model(values, answer)
     for name in ("pp", "cp"):
