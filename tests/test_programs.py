@@ -208,3 +208,13 @@ def test_examples_of_an_undecided_objective_are_undecided_too() -> None:
     given = {"gpu": "a100-80gb", "gpus": 1}
     assert {"task", "micro_batch"} <= read({"a.yaml": text}, given).undecided.keys()
     assert read({"a.yaml": text}, {**given, "task": "dpo", "micro_batch": 16}).undecided == {}
+
+
+def test_files_that_state_no_training_are_left_out_beside_one_that_does() -> None:
+    files = {"train.sh": f"torchrun pretrain_gpt.py {_MEGATRON}", "README.md": "# Words\n"}
+    recipe = formats.read({**files, "b.sh": REFUSED["b.sh"][0]})
+    assert recipe.options["tp"] == 2
+    assert recipe.notes[0] == "README.md is not used: it is of no kind that is read"
+    assert recipe.notes[1].startswith("b.sh is not used: it is no training")
+    with pytest.raises(PlanError, match="is an unsupported file type"):
+        formats.read({"README.md": "# Words\n"})

@@ -31,6 +31,14 @@ _PATH = re.compile(r"[/\\~]")
 _PLAIN_PATH = re.compile(r"[\w.-]+/[\w.-]+")  # org/name of a hub, which says what is trained
 
 
+class Unusable(PlanError):
+    """A file that states no training that is read: beside others it is left out, and said."""
+
+    def __init__(self, name: str, remedy: str, says: str = "") -> None:
+        super().__init__(FIELD, name, remedy)
+        self.says = says or remedy
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Contents of launch files: the plan in our options, and every argument.
@@ -108,16 +116,25 @@ def read(files: Mapping[str, str]) -> Recipe:
     if len(files) > MOST_FILES:
         raise PlanError(FIELD, len(files), f"are more than {MOST_FILES} files")
     values: dict[Format, dict[str, Value]] = {}
+    unused: dict[str, Unusable] = {}
     for name, text in files.items():
-        for form, part in parts(name, text).items():
+        try:
+            by_form = parts(name, text)
+        except Unusable as error:
+            unused[name] = error
+            continue
+        for form, part in by_form.items():
             into = values.setdefault(form, {})
             for argument, value in part.items():
                 placed = replace(value, file=value.file or name)
                 _agree(argument, into.get(argument), placed)
                 into[argument] = placed
+    if unused and not values:
+        raise next(iter(unused.values()))
     recipe = joined(values)
-    several = tuple(note for name, text in files.items() if (note := _several(name, text)))
-    return replace(recipe, notes=(*recipe.notes, *several))
+    left = tuple(f"{scrubbed(name)} is not used: it {why.says}" for name, why in unused.items())
+    several = (_several(name, text) for name, text in files.items() if name not in unused)
+    return replace(recipe, notes=(*left, *recipe.notes, *filter(None, several)))
 
 
 def _several(name: str, text: str) -> str:
@@ -221,7 +238,7 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
         # another distribution may read a program that has no reader here
         shipped = all(_owners()[form] == plugins.OURS for form in detected)
         if detected and shipped and (why := refusal(name, text)):
-            raise PlanError(FIELD, name, why)
+            raise Unusable(name, why)
         whole = [form for form in detected if form.whole]
         by_form = {form: form.parse(text) for form in whole or detected}
     except PlanError:
@@ -230,13 +247,13 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
         raise PlanError(FIELD, name, str(error)) from None
     if not any(by_form.values()):
         if why := refusal(name, text):
-            raise PlanError(FIELD, name, why)
+            raise Unusable(name, why)
         known = ", ".join(form.title for form in formats())
-        raise PlanError(
-            FIELD,
+        raise Unusable(
             name,
             f"is an unsupported file type; supported: {known} (scenarios of dpplan: --scenario;"
             " a row of a runs table: FILE.csv:RUN)",
+            "is of no kind that is read",
         )
     return {form: values for form, values in by_form.items() if values}
 
