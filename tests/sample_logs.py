@@ -136,8 +136,8 @@ def nanogpt() -> str:
 def litgpt() -> str:
     """Two micro-batches of half of the time for each step."""
     return "".join(
-        f"Epoch 1 | iter {2 * i + part} step {i - (part == 0) + part} | loss train: 1.234, val: n/a |"
-        f" iter time: {s * 500:.2f} ms{' (step)' if part else ''} remaining time: 0:10:00\n"
+        f"Epoch 1 | iter {2 * i + part} step {i - (part == 0) + part} | loss train: 1.234, val: n/a"
+        f" | iter time: {s * 500:.2f} ms{' (step)' if part else ''} remaining time: 0:10:00\n"
         for i, s in enumerate(times(1.5))
         for part in (0, 1)
     )

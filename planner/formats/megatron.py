@@ -29,6 +29,7 @@ _WHOLE, _REAL = re.compile(r"[-+]?\d{1,18}"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+
 _NESTED = re.compile(r"^(?:trainer\.strategy|model\.config|model|data)\.(?=[a-z])")
 _LIST = re.compile(r"\[([^\[\]*+]*)\]")
 _FLAG = re.compile(r"--?[A-Za-z]")
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _OF_KNOWN = 1000  # weight of an argument that only Megatron-LM has
 
 
@@ -106,7 +107,10 @@ def _of_script(script: Script) -> dict[str, Value]:
     for name, text in variables.items():
         if _VARIABLES.fullmatch(name):
             out[ENV + name] = Value(scalar(text))
+    unknown = " ".join(name for word in words for name in word.unknown)
     for entry in script.skipped:
+        if _NAME.fullmatch(entry.text) and entry.text not in unknown:
+            continue  # a variable that no argument has
         note = f"if (line {entry.line}) {entry.text}".strip()
         out[note] = Value(None, entry.line, ("what only running it tells",))
     return out
