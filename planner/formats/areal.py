@@ -37,7 +37,7 @@ _TABLE = (
 def _parse(text: str) -> Mapping[str, Value]:
     """The trained model's arguments without its name before them, the others by their path."""
     values = trainer.resolved(trainer.parse(text))
-    before = next(word for word in _MODELS if any(path.startswith(word) for path in values))
+    before = next((word for word in _MODELS if any(path.startswith(word) for path in values)), "")
     return {path.removeprefix(before): value for path, value in values.items()}
 
 
@@ -72,11 +72,11 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
 def _backend(answer: Answer) -> None:
     """Degrees of the trained model, such as megatron:d4p1t1, also inside of `allocation_mode`."""
     name = "backend" if answer.get("backend") else "allocation_mode"
-    found = _BACKEND.findall(str(answer.get(name, "")))
-    if not found:
+    backends = _BACKEND.findall(str(answer.get(name, "")))
+    if not backends:
         answer.mark(name, "not understood", "degrees that are not plain: --tp, --pp, --cp")
         return
-    kind, text = found[-1]
+    kind, text = backends[-1]
     sizes: dict[str, Any] = {letter: int(size) for letter, size in _SIZE.findall(text)}
     gpus = math.prod(sizes.get(letter, 1) for letter in "dtpc")
     answer.state("gpus", gpus, name, "the product of its degrees")

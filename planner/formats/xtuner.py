@@ -78,6 +78,8 @@ class _Read:
 
     def _nested(self, path: str, call: ast.Call) -> None:
         for keyword in call.keywords:
+            if keyword.arg is None:
+                continue
             inner = f"{path}.{keyword.arg}"
             if isinstance(keyword.value, ast.Call):
                 self._nested(inner, keyword.value)
