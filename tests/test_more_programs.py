@@ -1,5 +1,8 @@
 """Programs that are known by their own files: what each says, worked out by hand from the program's
-defaults, and what it is not."""
+defaults, and what it is not.
+
+Long: a file and its values for each of the programs.
+"""
 
 from __future__ import annotations
 

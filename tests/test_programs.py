@@ -214,7 +214,7 @@ def test_files_that_state_no_training_are_left_out_beside_one_that_does() -> Non
     files = {"train.sh": f"torchrun pretrain_gpt.py {_MEGATRON}", "README.md": "# Words\n"}
     recipe = formats.read({**files, "b.sh": REFUSED["b.sh"][0]})
     assert recipe.options["tp"] == 2
-    assert recipe.notes[0] == "README.md is not used: it is of no kind that is read"
+    assert recipe.notes[0] == "README.md is not used: it is not a kind of file that is read"
     assert recipe.notes[1].startswith("b.sh is not used: it is no training")
     with pytest.raises(PlanError, match="is an unsupported file type"):
         formats.read({"README.md": "# Words\n"})

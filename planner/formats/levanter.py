@@ -87,7 +87,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
     _micro_batch(answer)
     _model(values, answer)
     for name in ("pp", "cp"):
-        answer.imply(name, 1, "its mesh has data and model alone")
+        answer.imply(name, 1, "its mesh has only data and model")
     steps = "trainer.num_train_steps"
     batch, length = answer.option("global_batch"), answer.option("seq_len")
     if isinstance(answer.get(steps), int) and batch and length:
@@ -122,28 +122,42 @@ def _micro_batch(answer: Answer) -> None:
 
 def _model(values: Mapping[str, Value], answer: Answer) -> None:
     """The model: of a checkpoint of the Hub, or by its widths."""
-    own = "initialize_from_hf"
-    hub = answer.get(own)
-    if trainer.is_on(answer, "use_hf_model_config") and hub:
-        name = _OWN if hub is True else str(hub).partition("@")[0]
-        answer.state("model", trainer.model_name(name), own)
-        answer.mark("use_hf_model_config", "implied", "the model is that checkpoint")
-    for name in (own, "use_hf_model_config"):
-        answer.mark(name, "irrelevant", "weights to start from")
+    _checkpoint(answer)
     kind = answer.get("model.type")
     usual = _FAMILIES.get(str(kind))
     if usual is None:
         answer.mark("model.type", "not understood", "is no family that is built here: --model")
-        usual = (None,) * len(_WIDTHS)
     elif answer.option("model") is None:
         answer.mark("model.type", "read")
         _family(answer, str(kind))
     answer.mark("model.type", "implied", "the model is that checkpoint")
+    _widths(answer, usual or (None,) * len(_WIDTHS), str(kind))
+    words = answer.get("data.tokenizer", answer.get("data.cache_options.tokenizer"))
+    if words is not None:
+        answer.imply("model.vocab_of", trainer.model_name(words), "", "data.tokenizer")
+    _recompute(answer)
+
+
+def _checkpoint(answer: Answer) -> None:
+    """The model of a checkpoint, where its configuration is taken."""
+    start = "initialize_from_hf"
+    hub = answer.get(start)
+    if trainer.is_on(answer, "use_hf_model_config") and hub:
+        name = _OWN if hub is True else str(hub).partition("@")[0]
+        answer.state("model", trainer.model_name(name), start)
+        answer.mark("use_hf_model_config", "implied", "the model is that checkpoint")
+    for name in (start, "use_hf_model_config"):
+        answer.mark(name, "irrelevant", "weights to start from")
+
+
+def _widths(answer: Answer, usual: tuple[int | None, ...], kind: str) -> None:
+    """Widths and length, by default as the family has them."""
+    whole = answer.option("model") is None
     for (option, word), width in zip(_WIDTHS.items(), usual, strict=True):
         name = f"model.{word}"
         if isinstance(answer.get(name), int):
             answer.state(option, answer.get(name), name)
-        elif width is not None and answer.option(option) is None and answer.option("model") is None:
+        elif width is not None and whole and answer.option(option) is None:
             answer.imply(option, width, f"of {kind} by default")
     if isinstance(answer.get("train_seq_len"), int):
         answer.state("seq_len", answer.get("train_seq_len"), "train_seq_len")
@@ -152,10 +166,6 @@ def _model(values: Mapping[str, Value], answer: Answer) -> None:
     if kind == "gpt2" and answer.option("model.hidden"):
         wide = answer.option("model.hidden") * answer.get("model.mlp_scale", _SCALE)
         answer.imply("model.ffn_hidden", wide, "mlp_scale of the width", "model.mlp_scale")
-    words = answer.get("data.tokenizer", answer.get("data.cache_options.tokenizer"))
-    if words is not None:
-        answer.imply("model.vocab_of", trainer.model_name(words), "", "data.tokenizer")
-    _recompute(answer)
 
 
 def _family(answer: Answer, kind: str) -> None:

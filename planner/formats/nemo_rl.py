@@ -83,7 +83,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _of_torch(answer: Answer) -> None:
-    """DTensor: FSDP 2 beside tensor parallelism; checkpointing is of the MLP alone."""
+    """DTensor: FSDP 2 beside tensor parallelism; only the MLP is checkpointed."""
     answer.imply("stack", "automodel", "its DTensor backend")
     answer.imply("zero", 3, "fully_shard of every layer")
     for option, word in (("tp", "tensor"), ("cp", "context")):

@@ -137,7 +137,7 @@ def _batch(answer: Answer) -> None:
 
 
 def _module(values: Mapping[str, Value], answer: Answer) -> None:
-    """Sharding, degrees, types, optimizer and kernels of the train module."""
+    """Sharding and degrees of the train module."""
     kind = answer.get(f"{_DATA}.name")
     if kind in _SHARDS:
         answer.state("zero", _SHARDS[kind], f"{_DATA}.name")
@@ -158,6 +158,11 @@ def _module(values: Mapping[str, Value], answer: Answer) -> None:
     if answer.get(f"{_DEGREES['cp']}.of") == "ulysses":
         answer.imply("cp_comm_type", "ulysses", "its way to share sequences")
     answer.mark(f"{_DEGREES['cp']}.of", "read")
+    _types(values, answer)
+
+
+def _types(values: Mapping[str, Value], answer: Answer) -> None:
+    """Types, optimizer and compilation of the train module."""
     word = _TYPES.get(str(answer.get(f"{_DATA}.param_dtype")))
     eight = "Float8Config.of" in values and answer.get("Float8Config.enabled", True)
     if eight:

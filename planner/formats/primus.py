@@ -48,7 +48,7 @@ def experiment_of(framework: str, name: str, text: str) -> bool:
 
 
 def overrides(text: str) -> dict[str, Value]:
-    """Arguments of the module that trains by their path, those of its framework without
+    """Arguments of the module that trains by their path; its framework's stand without
     `overrides.`, with the defaults of `${NAME:default}` put in."""
     out: dict[str, Value] = {}
     for path, (key, line) in yaml_places(text).items():

@@ -253,7 +253,7 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
             name,
             f"is an unsupported file type; supported: {known} (scenarios of dpplan: --scenario;"
             " a row of a runs table: FILE.csv:RUN)",
-            "is of no kind that is read",
+            "is not a kind of file that is read",
         )
     return {form: values for form, values in by_form.items() if values}
 

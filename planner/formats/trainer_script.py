@@ -229,7 +229,7 @@ def _path(node: ast.expr) -> str:
 
 
 def without_outputs(text: str) -> str:
-    """A notebook with its code alone, without pictures and prints. Raises ValueError."""
+    """The code of a notebook, without pictures and prints. Raises ValueError."""
     cells = [{"cell_type": "code", "source": source} for source in _sources(text)]
     return json.dumps({"cells": cells}, indent=1)
 

@@ -132,8 +132,8 @@ def with_results(
     while True:
         try:
             result = check(CheckOptions(logs=logs, **wanted), given)
-            said = [*result.document.notes, *notes]
-            return replace(result, document=changed(result.document, notes=said))
+            remarks = [*result.document.notes, *notes]
+            return replace(result, document=changed(result.document, notes=remarks))
         except PlanError as error:
             name = error.field.removeprefix("--")
             if name not in wanted:
