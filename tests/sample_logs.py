@@ -126,6 +126,40 @@ def torchtune() -> str:
     )
 
 
+def nanogpt() -> str:
+    return "".join(
+        f"iter {i}: loss 4.1234, time {s * 1000:.2f}ms, mfu 38.10%\n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
+def litgpt() -> str:
+    """Two micro-batches of half of the time for each step."""
+    return "".join(
+        f"Epoch 1 | iter {2 * i + part} step {i - (part == 0) + part} | loss train: 1.234, val: n/a"
+        f" | iter time: {s * 500:.2f} ms{' (step)' if part else ''} remaining time: 0:10:00\n"
+        for i, s in enumerate(times(1.5))
+        for part in (0, 1)
+    )
+
+
+def olmo() -> str:
+    return "".join(
+        f"2024-02-01T10:00:00.123 host:0 olmo.train:902 INFO [step={i}/739328,epoch=0]\n"
+        f"    train/CrossEntropyLoss=2.500\n    throughput/total_tokens={i * 131072:,d}\n"
+        f"    throughput/device/tokens_per_second={int(131072 / 8 / s):,d}\n"
+        f"    throughput/device/batches_per_second={1 / s:.4f}\n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
+def old_deepspeed() -> str:
+    return "".join(
+        f"[2021-03-01 10:00:00,200] [INFO] [timer.py:157:stop] 0/{10 * i}, SamplesPerSec={64 / s}\n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
 def llama_factory() -> str:
     """Fifteen lines of ten steps each, the first slower."""
     return "".join(
@@ -319,6 +353,10 @@ LOGS: dict[str, tuple[Callable[[], str], str]] = {
     "torchtitan.log": (torchtitan, "torchtitan"),
     "nanotron.log": (nanotron, "nanotron"),
     "deepspeed.log": (deepspeed, "DeepSpeed"),
+    "deepspeed-0.3.log": (old_deepspeed, "DeepSpeed"),
+    "nanogpt.log": (nanogpt, "nanoGPT"),
+    "litgpt.log": (litgpt, "LitGPT"),
+    "olmo.log": (olmo, "OLMo"),
     "maxtext.log": (maxtext, "MaxText"),
     "torchtune.log": (torchtune, "torchtune"),
     "trainer_log.jsonl": (llama_factory, "LLaMA-Factory"),

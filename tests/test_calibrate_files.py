@@ -396,3 +396,37 @@ def test_every_number_of_a_file_has_a_direction() -> None:
     kept = [row for row in rows if abs(row.change) > 0.01]
     assert kept
     assert all(row.worse > 0 for row in kept), [row.name for row in kept if row.worse <= 0]
+
+
+def test_a_run_of_a_calibrated_device_corrects_its_file(tmp_path: Path) -> None:
+    """Calibrate, plan, run, learn from the log, score the run and plan another layout."""
+    path, better, table = written(tmp_path), tmp_path / "better.toml", tmp_path / "runs.csv"
+    words = "--model gpt2 --gpu cpu-test-cpu-9000-1t --precision fp32 --seq-len 128"
+
+    def recipe(file: Path | str, micro_batch: int = 1) -> list[object]:
+        batch = ("--global-batch", 4, "--micro-batch", micro_batch)
+        return [*words.split(), *batch, "--calibration", file]
+
+    def seconds(file: Path | str, micro_batch: int = 1) -> float:
+        request = recipe(file, micro_batch)
+        return float(dpplan("estimate", *request, "--json").json()["step"]["seconds"])
+
+    slowdown = 1.2
+    log = tmp_path / "run.log"
+    log.write_text(
+        "".join(
+            f"iter {i}: loss 4.1, time {seconds_ * 1000:.3f}ms, mfu 30.00%\n"
+            for i, seconds_ in enumerate([slowdown * seconds(path)] * 20)
+        ),
+        encoding="utf-8",
+    )
+    answer = dpplan("check", log, *recipe(path), "--save", better, "--append", table, "--json")
+    assert answer.status in (0, 3), answer.stderr
+    learned = answer.json()["learned"]
+    assert learned["after"] < learned["before"]
+    assert all(number["where"].startswith(("device.", "links.")) for number in learned["numbers"])
+    for micro_batch in (1, 2):
+        ratio = seconds(better, micro_batch) / seconds(path, micro_batch)
+        assert 1.02 < ratio <= slowdown * 1.01  # the run moved it, another layout too
+    rows = dpplan("validate", table, "--calibration", better, "--json").json()["rows"]
+    assert len(rows) == 1

@@ -486,3 +486,13 @@ def test_the_next_run_is_another_layout_that_narrows_the_error(tmp_path: Path) -
     assert second["runs"] == 2
     assert second["next_run"]["layout"] != first["layout"]
     assert second["next_run"]["error_now"] < first["error_now"]
+
+
+def test_a_file_that_is_no_log_is_left_out_beside_one_that_is(tmp_path: Path) -> None:
+    log, other = samples.write(tmp_path, "nanogpt.log"), tmp_path / "README.md"
+    other.write_text("nothing of a run\n", encoding="utf-8")
+    answer = dpplan("check", log, other, "--json").json()
+    assert [file["name"] for file in answer["files"]] == ["nanogpt.log"]
+    assert answer["notes"] == ["README.md is not used: no log that is known"]
+    refused(dpplan("check", other), "LOG")
+    refused(dpplan("check", other, other), "LOG")

@@ -1,5 +1,8 @@
 """Programs that are known by their own files: what each says, worked out by hand from the program's
-defaults, and what it is not."""
+defaults, and what it is not.
+
+Long: a file and its values for each of the programs.
+"""
 
 from __future__ import annotations
 
@@ -133,6 +136,129 @@ model:
   optim:
     name: distributed_fused_adam
 """
+NEMO_RL = """
+sft: {max_num_steps: 20}
+policy:
+  model_name: Qwen/Qwen2.5-32B
+  train_global_batch_size: 32
+  train_micro_batch_size: 1
+  max_total_sequence_length: 16000
+  precision: bfloat16
+  dtensor_cfg:
+    enabled: true
+    sequence_parallel: true
+    activation_checkpointing: true
+    tensor_parallel_size: 8
+  optimizer: {name: torch.optim.AdamW}
+cluster: {gpus_per_node: 8, num_nodes: 4}
+"""
+LEVANTER = """
+data: !include data/pile.yaml
+model: {type: gpt2, hidden_dim: 1024, num_heads: 16, num_layers: 24, seq_len: 1024}
+trainer:
+  tracker: {type: wandb}
+  mp: p=f32,c=bfloat16
+  train_batch_size: 256
+optimizer: {learning_rate: 1E-3}
+"""
+OLMO_CORE = """
+from olmo_core.nn.transformer import TransformerConfig
+SEQUENCE_LENGTH = 8192
+GLOBAL_BATCH_SIZE = 512 * SEQUENCE_LENGTH
+def build(opts):
+    sequence_length = opts.sequence_length or SEQUENCE_LENGTH
+    model = TransformerConfig.olmo2_7B(vocab_size=tokenizer.padded_vocab_size())
+    return TransformerTrainModuleConfig(
+        rank_microbatch_size=2 * sequence_length,
+        max_sequence_length=sequence_length,
+        optim=SkipStepAdamWConfig(lr=1e-4),
+        dp_config=TransformerDataParallelConfig(
+            name=DataParallelType.hsdp, param_dtype=DType.bfloat16, shard_degree=64
+        ),
+        cp_config=TransformerContextParallelConfig.ulysses(degree=2),
+        ac_config=TransformerActivationCheckpointingConfig(
+            mode=TransformerActivationCheckpointingMode.selected_modules,
+            modules=["blocks.*.feed_forward"],
+        ),
+    )
+"""
+XTUNER = """
+from mmengine.optim import AmpOptimWrapper
+from torch.optim import AdamW
+pretrained_model_name_or_path = "meta-llama/Llama-2-7b-hf"
+max_length = 2048
+pack_to_max_length = True
+sequence_parallel_size = 2
+batch_size = 1
+accumulative_counts = 16
+accumulative_counts *= sequence_parallel_size
+optim_type = AdamW
+model = dict(
+    type=SupervisedFinetune,
+    llm=dict(quantization_config=dict(load_in_4bit=True, bnb_4bit_quant_type="nf4")),
+    lora=dict(type=LoraConfig, r=64, lora_dropout=0.1),
+)
+optim_wrapper = dict(optimizer=dict(type=optim_type, lr=2e-4), dtype="float16")
+"""
+ROLL = """
+pretrain: Qwen/Qwen2.5-7B
+prompt_length: 2048
+response_length: 4096
+actor_train:
+  model_args: {dtype: bf16}
+  training_args: {per_device_train_batch_size: 1, gradient_accumulation_steps: 32}
+  strategy_args:
+    strategy_name: megatron_train
+    strategy_config:
+      tensor_model_parallel_size: 2
+      pipeline_model_parallel_size: 2
+      use_distributed_optimizer: true
+      recompute_granularity: full
+  device_mapping: list(range(0,32))
+"""
+AREAL = """
+experiment_name: x
+train_dataset: {batch_size: 256}
+gconfig: {n_samples: 4}
+actor:
+  backend: "megatron:d4p2t2"
+  path: Qwen/Qwen3-8B
+  dtype: bfloat16
+  gradient_checkpointing: true
+  mb_spec: {max_tokens_per_mb: 10240}
+  optimizer: {type: adam}
+"""
+AUTOMODEL = """
+recipe: TrainFinetuneRecipeForNextTokenPrediction
+step_scheduler: {global_batch_size: 32, local_batch_size: 4}
+model:
+  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained
+  pretrained_model_name_or_path: Qwen/Qwen2.5-7B
+  torch_dtype: bf16
+peft: {target_modules: "*_proj", dim: 8}
+distributed: {strategy: fsdp2, tp_size: 2}
+optimizer: {_target_: torch.optim.Adam}
+"""
+SKYRL = """
+uv run -m skyrl.train.entrypoints.main_base trainer.policy.model.path="Qwen/Qwen2.5-7B" \\
+  trainer.strategy=megatron trainer.placement.policy_num_gpus_per_node=8 \\
+  trainer.policy.megatron_config.tensor_model_parallel_size=4 \\
+  trainer.micro_train_batch_size_per_gpu=2 trainer.policy.model.lora.rank=32
+"""
+SLIME = """
+ray job submit -- python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8 \\
+  --tensor-model-parallel-size 4 --context-parallel-size 2 --global-batch-size 256 \\
+  --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
+"""
+PRIMUS = """
+modules:
+  pre_trainer:
+    framework: torchtitan
+    model: llama3.1_8B-fp8.yaml
+    overrides:
+      training: {local_batch_size: 5, seq_len: 8192}
+      activation_checkpoint: {mode: "full"}
+"""
 EXPECTED: dict[str, tuple[str, dict[str, Any]]] = {
     "litgpt.yaml": (
         LITGPT,
@@ -200,6 +326,84 @@ EXPECTED: dict[str, tuple[str, dict[str, Any]]] = {
             "seq_len": 8192,
             "precision": "bf16",
         },
+    ),
+    "rl.yaml": (
+        NEMO_RL,
+        {
+            "kind": "nemo-rl",
+            "gpus": 32,
+            "tp": 8,
+            "zero": 3,
+            "recompute": "mlp",  # parallelize.py wraps the MLP alone
+            "seq_len": 16000,
+            "precision": "bf16",
+        },
+    ),
+    "levanter.yaml": (
+        LEVANTER,
+        {
+            "kind": "levanter",
+            "global_batch": 256,
+            "seq_len": 1024,
+            "precision": "bf16",
+            "recompute": "full",
+            "zero": 3,
+            "tp": 1,
+        },
+    ),
+    "olmo2.py": (
+        OLMO_CORE,
+        {
+            "kind": "olmo-core",
+            "model": "olmo-2-7b",
+            "global_batch": 512,  # it counts tokens
+            "micro_batch": 2,
+            "shard_group": 64,
+            "zero": 3,
+            "cp": 2,
+            "cp_comm_type": "ulysses",
+            "recompute": "mlp",
+            "optimizer": "adam",
+        },
+    ),
+    "xtuner.py": (
+        XTUNER,
+        {
+            "kind": "xtuner",
+            "micro_batch": 1,
+            "grad_accum": 32,
+            "cp": 2,
+            "lora": 64,
+            "lora_targets": "all-linear",
+            "base_precision": "nf4",
+            "packing": "packed",
+            "precision": "fp16",
+            "recompute": "full",
+        },
+    ),
+    "roll.yaml": (
+        ROLL,
+        {"kind": "roll", "gpus": 32, "tp": 2, "pp": 2, "seq_len": 6144, "recompute": "full"},
+    ),
+    "areal.yaml": (
+        AREAL,
+        {"kind": "areal", "gpus": 16, "tp": 2, "pp": 2, "cp": 1, "zero": 1, "global_batch": 1024},
+    ),
+    "auto.yaml": (
+        AUTOMODEL,
+        {"kind": "automodel", "tp": 2, "lora": 8, "micro_batch": 4, "recompute": "none"},
+    ),
+    "skyrl.sh": (
+        SKYRL,
+        {"kind": "verl", "gpus": 8, "tp": 4, "lora": 32, "micro_batch": 2, "zero": 1},
+    ),
+    "slime.sh": (
+        SLIME,
+        {"kind": "megatron", "gpus": 16, "tp": 4, "cp": 2, "zero": 1, "precision": "bf16"},
+    ),
+    "primus.yaml": (
+        PRIMUS,
+        {"kind": "primus-torchtitan", "micro_batch": 5, "seq_len": 8192, "recompute": "full"},
     ),
     "sft.yaml": (
         NEMO,
@@ -352,3 +556,52 @@ def test_a_here_document_is_the_value_of_a_variable(text: str) -> None:
     command = "N=4\n" + text + "torchrun pretrain_gpt.py $ARGS --tensor-model-parallel-size 2\n"
     recipe = _read("a.sh", command)
     assert (recipe.options["micro_batch"], recipe.options["tp"]) == (4, 2)
+
+
+def test_a_pair_of_nemo_rl_is_two_sequences() -> None:
+    options = _read("rl.yaml", NEMO_RL.replace("sft:", "dpo:")).options
+    assert (options["task"], options["micro_batch"], options["global_batch"]) == ("dpo", 2, 64)
+
+
+def test_an_included_file_of_levanter_is_not_guessed() -> None:
+    text = LEVANTER.replace("optimizer: {learning_rate: 1E-3}", "optimizer: !include optim/x.yaml")
+    recipe = _read("levanter.yaml", text)
+    assert "optimizer" not in recipe.options
+    assert recipe.arguments["data"].use == "irrelevant"
+
+
+def test_a_model_that_a_script_changes_is_left_open() -> None:
+    changed = OLMO_CORE.replace("    return", "    model_config.n_layers = 8\n    return", 1)
+    assert "model" not in _read("olmo2.py", changed).options
+
+
+def test_files_that_stand_on_others_state_no_defaults() -> None:
+    recipe = _read("rl.yaml", "defaults: base.yaml\n" + NEMO_RL.replace("    enabled: true\n", ""))
+    assert "zero" not in recipe.options
+    assert recipe.arguments["defaults"].use == "not understood"
+
+
+def test_cells_of_a_notebook_in_other_languages_are_left_out() -> None:
+    cells = ["%%bash\nif [ -n $X ]; then", "SFTConfig(per_device_train_batch_size=4)"]
+    notebook = {"cells": [{"cell_type": "code", "source": [text]} for text in cells]}
+    assert _read("n.ipynb", json.dumps(notebook)).options["micro_batch"] == 4
+
+
+def test_outputs_of_a_notebook_do_not_count() -> None:
+    picture = {"data": {"image/png": "A" * formats.MOST_BYTES}}
+    cell = {"cell_type": "code", "source": "SFTConfig(max_length=512)", "outputs": [picture]}
+    assert _read("n.ipynb", json.dumps({"cells": [cell]})).options["seq_len"] == 512
+
+
+@pytest.mark.parametrize(
+    ("script", "lora"), [("train.py rllm/backend=verl", 32), ("-m verl.trainer.main_ppo", 32)]
+)
+def test_arguments_of_verl_count_whatever_script_is_started(script: str, lora: int) -> None:
+    text = f"python {script} actor_rollout_ref.model.lora.rank={lora}"
+    assert _read("a.sh", text).options["lora"] == lora
+
+
+def test_a_gate_of_nemo_is_one_of_its_activation() -> None:
+    text = NEMO.replace("model:", "model:\n  activation: fast-swiglu\n  num_layers: 2", 1)
+    arguments = _read("sft.yaml", text).arguments
+    assert arguments["activation"].use == "read"

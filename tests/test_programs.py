@@ -27,10 +27,12 @@ REFUSED = {
         "batch_size: 8\n",
         "no training: it evaluates or generates with torchtune",
     ),
-    "levanter.yaml": (
-        "trainer:\n  tracker: x\n  train_batch_size: 8\noptimizer:\n  lr: 1\n",
-        "is a file of Levanter",
+    "sft.py": (
+        "from xtuner.v1.model import Qwen3Dense8BConfig\nmodel = Qwen3Dense8BConfig()\n",
+        "is a file of XTuner",
     ),
+    "7B.py": ("model = dict(num_layers=32)\nparallel = dict(zero1=8)\n", "is a file of InternEvo"),
+    "d.sh": ("colossalai run --nproc_per_node 4 train_sft.py --plugin zero2", "Colossal-AI"),
     "c.sh": (f"python tasks/main.py --task LAMBADA {_MEGATRON}", "no training: main evaluates"),
     "a.sh": (
         f"python tools/preprocess_data.py {_MEGATRON}",
@@ -206,3 +208,13 @@ def test_examples_of_an_undecided_objective_are_undecided_too() -> None:
     given = {"gpu": "a100-80gb", "gpus": 1}
     assert {"task", "micro_batch"} <= read({"a.yaml": text}, given).undecided.keys()
     assert read({"a.yaml": text}, {**given, "task": "dpo", "micro_batch": 16}).undecided == {}
+
+
+def test_files_that_state_no_training_are_left_out_beside_one_that_does() -> None:
+    files = {"train.sh": f"torchrun pretrain_gpt.py {_MEGATRON}", "README.md": "# Words\n"}
+    recipe = formats.read({**files, "b.sh": REFUSED["b.sh"][0]})
+    assert recipe.options["tp"] == 2
+    assert recipe.notes[0] == "README.md is not used: it is not a kind of file that is read"
+    assert recipe.notes[1].startswith("b.sh is not used: it is no training")
+    with pytest.raises(PlanError, match="is an unsupported file type"):
+        formats.read({"README.md": "# Words\n"})

@@ -101,6 +101,8 @@ def hf_trainer(file: File) -> list[Truth]:
     given.out += gpus_of(words, file)
     default = file.repository == "artidoro/qlora"  # its own TrainingArguments: micro 1, on
     accum = 16 if default else 1
+    if file.repository == "jzhang38/TinyLlama":  # its own TrainingArguments
+        given.values.setdefault("gradient_checkpointing", True)
     if "grad_checkpoint" in given.values:  # InternVL's own, beside the trainer's
         given.values["gradient_checkpointing"] = given.values["grad_checkpoint"]
     trainer(given, micro=1 if default else 8, recompute=default)

@@ -219,17 +219,40 @@ def kempnerforge(file: File) -> list[Truth]:
 
 
 def nemo(file: File) -> list[Truth]:
-    """NeMo 1's YAML of NeMo-Aligner: without the base configuration of the checkpoint."""
+    """NeMo 1's YAML; NeMo-Aligner's is without the configuration of the checkpoint."""
     values = yaml.safe_load(file.cached.read_text("utf-8"))
     model, outer = values["model"], values["trainer"]
     given = Given(model)
     pairs = 2 if "dpo" in file.path else 1
     if "kto" not in file.path:
         given.say("micro_batch", model.get("micro_batch_size", 1) * pairs, "model.micro_batch_size")
-    given.say("gpus", outer["num_nodes"] * outer["devices"], "trainer.num_nodes x devices")
-    given.say("precision", outer["precision"], "trainer.precision")
+    if isinstance(outer.get("num_nodes"), int) and isinstance(outer.get("devices"), int):
+        given.say("gpus", outer["num_nodes"] * outer["devices"], "trainer.num_nodes x devices")
+    named = {"bf16-mixed": "bf16", "16-mixed": "fp16", 16: "fp16", "16": "fp16"}
+    precision = outer["precision"]
+    eight = "fp8" if model.get("fp8") else named.get(precision, precision)
+    given.say("precision", eight, "model.fp8, trainer.precision")
     scheme = (model.get("peft") or {}).get("peft_scheme")
     given.say("lora", 0 if scheme in ("none", None) else None, "model.peft.peft_scheme")
+    if "num_layers" not in model:
+        return given.out
+    given.number("global_batch", "global_batch_size")
+    given.number("seq_len", "encoder_seq_length")
+    given.number("tp", "tensor_model_parallel_size")
+    given.number("pp", "pipeline_model_parallel_size")
+    given.number("vpp", "virtual_pipeline_model_parallel_size")
+    given.number("cp", "context_parallel_size")
+    given.number("model.layers", "num_layers")
+    given.number("model.hidden", "hidden_size")
+    given.number("model.heads", "num_attention_heads")
+    given.number("model.ffn_hidden", "ffn_hidden_size")
+    given.number("model.kv_heads", "num_query_groups", model["num_attention_heads"], "NeMo")
+    gated = "swiglu" in str(model.get("activation"))
+    given.say("model.mlp", "gated" if gated else "plain", "model.activation")
+    kind = model.get("activations_checkpoint_granularity")
+    given.say("recompute", "none" if kind is None else None, "activations_checkpoint_granularity")
+    if "distributed" in str((model.get("optim") or {}).get("name")):
+        given.say("zero", 1, "model.optim.name")
     return given.out
 
 
@@ -278,7 +301,11 @@ def nanotron(file: File) -> list[Truth]:
     given.number("seq_len", "sequence_length")
     given.number("tp", "tp")
     given.number("pp", "pp")
-    given.say("gpus", degrees["dp"] * degrees["tp"] * degrees["pp"], "dp x tp x pp")
+    given.say(
+        "gpus",
+        degrees["dp"] * degrees["tp"] * degrees["pp"] * degrees.get("context_parallel_size", 1),
+        "product of the degrees",
+    )
     zero = (values.get("optimizer") or {}).get("zero_stage")
     given.say("zero", zero, "optimizer.zero_stage")
     config = values["model"]["model_config"]
@@ -301,6 +328,8 @@ def verl(file: File) -> list[Truth]:
     each, nodes = get("trainer.n_gpus_per_node"), get("trainer.nnodes", default=1)
     if isinstance(each, int) and isinstance(nodes, int):
         given.say("gpus", each * nodes, "trainer.n_gpus_per_node x nnodes")
+    if any(name.startswith("worker.actor.") for name in given.values):
+        return _easy_r1(given)
     actor = "actor_rollout_ref.actor."
     if "lora" in file.path:
         given.number("lora", "actor_rollout_ref.model.lora_rank")
@@ -314,6 +343,15 @@ def verl(file: File) -> list[Truth]:
     given.number("tp", f"{actor}megatron.tensor_model_parallel_size")
     given.number("pp", f"{actor}megatron.pipeline_model_parallel_size")
     given.say("model", get("actor_rollout_ref.model.path"), "actor_rollout_ref.model.path")
+    return given.out
+
+
+def _easy_r1(given: Given) -> list[Truth]:
+    """EasyR1's names; its defaults lie in a file beside the script."""
+    actor = "worker.actor."
+    given.number("micro_batch", f"{actor}micro_batch_size_per_device_for_update")
+    given.number("lora", f"{actor}model.lora.rank")
+    given.say("model", given.get(f"{actor}model.model_path"), "worker.actor.model.model_path")
     return given.out
 
 

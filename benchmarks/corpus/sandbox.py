@@ -18,23 +18,11 @@ from pathlib import Path
 RECORDED = (
     *("python", "python3", "torchrun", "deepspeed", "accelerate", "swift", "megatron", "trl"),
     *("llamafactory-cli", "axolotl", "tune", "litgpt", "composer", "oumi", "ray", "mpirun"),
-    *("mpiexec", "aprun", "sbatch"),
+    *("mpiexec", "aprun", "sbatch", "uv", "colossalai", "numactl"),
 )
 # what has no meaning here: they succeed in silence
 _QUIET = (
-    *(
-        "module",
-        "uv",
-        "conda",
-        "pip",
-        "git",
-        "wget",
-        "curl",
-        "ssh",
-        "nvidia-smi",
-        "sleep",
-        "docker",
-    ),
+    *("module", "conda", "pip", "git", "wget", "curl", "ssh", "nvidia-smi", "sleep", "docker"),
     *("scontrol", "scancel", "mamba", "huggingface-cli", "wandb", "hostname", "ulimit", "tee"),
 )
 _RECORD = """#!/bin/bash

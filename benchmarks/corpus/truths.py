@@ -7,7 +7,8 @@ Shell scripts are run by bash itself in a jail (sandbox.py) and their commands t
 TOML are loaded by PyYAML and tomllib. What a file leaves out is the default of the program at the
 commit that `sources` names. Written to truths.csv: repository, path, option, value, why.
 
-The rules of a program are a function of fine_tuning.py or pre_training.py.
+The rules of a program are a function of fine_tuning.py, pre_training.py, reinforcement.py or
+more_programs.py.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import csv
 from collections.abc import Callable
 
 from benchmarks.corpus import fine_tuning as tuning
+from benchmarks.corpus import more_programs as more
 from benchmarks.corpus import pre_training as training
+from benchmarks.corpus import reinforcement as rl
 from benchmarks.corpus.fetch import HERE, File, listed
 from benchmarks.corpus.given import Truth
 
@@ -43,6 +46,28 @@ PROGRAMS: dict[str, Callable[[File], list[Truth]]] = {
     "hf-trainer": tuning.hf_trainer,
     "deepspeed-chat": tuning.deepspeed_chat,
     "maxtext": training.maxtext,
+    "olmo-core": more.olmo_core,
+    "xtuner": more.xtuner,
+    "nanogpt": more.nanogpt,
+    "internevo": more.internevo,
+    "notebook": more.notebook,
+    "levanter": more.levanter,
+    "automodel": more.automodel,
+    "primus": more.primus,
+    "picotron": more.picotron,
+    "colossalai": more.colossalai,
+    "firefly": more.firefly,
+    "deepspeed": more.deepspeed,
+    "accelerate": more.accelerate,
+    "primus-torchtitan": more.primus,
+    "primus-maxtext": more.primus,
+    "nemo": training.nemo,
+    "nemo-rl": rl.nemo_rl,
+    "slime": rl.slime,
+    "roll": rl.roll,
+    "areal": rl.areal,
+    "skyrl": rl.skyrl,
+    "prime-rl": rl.prime_rl,
 }
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from planner.formats import dialects
 from planner.formats import megatron_table as names
 from planner.formats.megatron_more import read_more
 from planner.formats.record import Format, Value, unread
@@ -28,6 +29,8 @@ _WHOLE, _REAL = re.compile(r"[-+]?\d{1,18}"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+
 _NESTED = re.compile(r"^(?:trainer\.strategy|model\.config|model|data)\.(?=[a-z])")
 _LIST = re.compile(r"\[([^\[\]*+]*)\]")
 _FLAG = re.compile(r"--?[A-Za-z]")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_OF_KNOWN = 1000  # weight of an argument that only Megatron-LM has
 
 
 def detect(name: str, text: str) -> bool:
@@ -83,6 +86,8 @@ def _listed(text: str) -> Any:
 def _of_script(script: Script) -> dict[str, Value]:
     words: Sequence[Word]
     command = max(script.commands, key=_flags, default=None)
+    if command is None or _flags(command) < _OF_KNOWN:  # one of a branch that only running decides
+        command = max(script.possible, key=_flags, default=command)
     bare = [
         word
         for command in script.commands
@@ -102,7 +107,10 @@ def _of_script(script: Script) -> dict[str, Value]:
     for name, text in variables.items():
         if _VARIABLES.fullmatch(name):
             out[ENV + name] = Value(scalar(text))
+    unknown = " ".join(name for word in words for name in word.unknown)
     for entry in script.skipped:
+        if _NAME.fullmatch(entry.text) and entry.text not in unknown:
+            continue  # a variable that no argument has
         note = f"if (line {entry.line}) {entry.text}".strip()
         out[note] = Value(None, entry.line, ("what only running it tells",))
     return out
@@ -111,7 +119,7 @@ def _of_script(script: Script) -> dict[str, Value]:
 def _flags(command: Command) -> int:
     """How much a command is one of Megatron-LM: by its known arguments, then by all of them."""
     text = " ".join(word.text for word in command.words)
-    return len(_KNOWN.findall(text)) * 1000 + sum(
+    return len(_KNOWN.findall(text)) * _OF_KNOWN + sum(
         word.text.startswith("--") for word in command.words
     )
 
@@ -172,6 +180,8 @@ FORMAT = Format(
     parse=parse,
     table=names.TABLE,
     read_more=read_more,
+    added=dialects.added,
+    left=dialects.irrelevant,
     spelled=lambda name: name if name.startswith(ENV) else f"--{name}",
     **unread("megatron_table"),
 )

@@ -50,6 +50,15 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _batch(answer)
     _graphs(answer)
     _environment(values, answer)
+    _actor(answer)
+
+
+def _actor(answer: Answer) -> None:
+    """GPUs of the policy under slime."""
+    nodes, each = "actor-num-nodes", "actor-num-gpus-per-node"
+    if isinstance(answer.get(each), int) and isinstance(answer.get(nodes, 1), int):
+        gpus = answer.get(nodes, 1) * answer.get(each)
+        answer.imply("gpus", gpus, "nodes x GPUs of the policy", nodes, each)
 
 
 def _stack(answer: Answer) -> None:

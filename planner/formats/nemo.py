@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from planner.formats import megatron_table as names
 from planner.formats import trainer
@@ -24,8 +26,15 @@ _DETECT = (
 _MODEL = re.compile(r"model\.(\w+)")
 _SIZES = re.compile(r"model\.data\.train_ds\.((?:micro|global)_batch_size)")
 _PRECISIONS = {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "fp16"}
+_SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
 _PAIRED = ("dpo",)
 _OBJECTIVES = ("dpo", "kto", "spin", "ppo", "reinforce", "rs")
+# theirs: the switch of Megatron-LM that says the same of these values
+_PARTS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "activation": ("swiglu", ("swiglu", "fast-swiglu")),
+    "bias": ("disable-bias-linear", (False,)),
+    "share-embeddings-and-output-weights": ("untie-embeddings-and-output-weights", (False,)),
+}
 _DEFAULTS = {"attention-dropout": 0.0, "hidden-dropout": 0.0}
 # names that differ from those of the command line
 _SAME = {"encoder-seq-length": "seq-length", "num-query-groups": "num-query-groups"}
@@ -49,6 +58,16 @@ def _parse(text: str) -> Mapping[str, Value]:
     return out
 
 
+def _same(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Parts of the model in the words of Megatron-LM's command line."""
+    out = {}
+    for theirs, (name, words) in _PARTS.items():
+        given = values.get(theirs)
+        if given is not None and given.value in words:
+            out[name] = replace(given, value=True, alias=theirs)
+    return out
+
+
 def _more(values: Mapping[str, Value], answer: Answer) -> None:
     answer.is_part = "num-layers" not in values  # the checkpoint says what the file leaves out
     read_with(answer, _DEFAULTS if not answer.is_part else {}, "of NeMo")
@@ -57,13 +76,15 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
             answer.drop(name)
     answer.imply("stack", "nemo", "NeMo")
     word = _PRECISIONS.get(str(answer.get("trainer.precision")))
-    if word:
+    if trainer.is_on(answer, "fp8"):
+        answer.state("precision", "fp8", "fp8")
+    elif word:
         answer.state("precision", word, "trainer.precision")
     optimizer = str(answer.get("model.optim.name", ""))
     if optimizer:
-        sharded = int(optimizer == "distributed_fused_adam")
-        answer.imply("zero", sharded, "distributed_fused_adam shards states", "model.optim.name")
-        if "adam" in optimizer:
+        sharded = int(optimizer in _SHARDED)
+        answer.imply("zero", sharded, "whether it shards states", "model.optim.name")
+        if "adam" in optimizer or optimizer == "mcore_distributed_optim":
             answer.state("optimizer", "adam", "model.optim.name")
     nodes, each = answer.get("trainer.num_nodes", 1), answer.get("trainer.devices")
     if isinstance(nodes, int) and isinstance(each, int) and nodes > 0 and each > 0:
@@ -115,5 +136,6 @@ FORMAT = Format(
     table=names.TABLE,
     whole=True,
     read_more=_more,
+    added=_same,
     **unread("nemo"),
 )

@@ -60,7 +60,9 @@ def _text(path: Path) -> str:
     """The text of a file; for `FILE.py:NAME` the text of that recipe."""
     whole, _, part = str(path).partition(".py:")
     if not part:
-        return catalog.read_text(path, formats.FIELD, formats.MOST_BYTES)
+        notebook = path.suffix == ".ipynb"
+        most = formats.MOST_OF_NOTEBOOK if notebook else formats.MOST_BYTES
+        return catalog.read_text(path, formats.FIELD, most)
     text = catalog.read_text(Path(f"{whole}.py"), formats.FIELD, formats.MOST_BYTES)
     try:
         recipes = recipes_in(text)

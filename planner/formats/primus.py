@@ -17,6 +17,16 @@ from planner.specs.options.aliases import words
 _MODULE = re.compile(r"^modules\.(\w+)\.(.+)$")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::([^{}]*))?\}")
 _MODEL = "model"
+_OF_TYPE = re.compile(r"[-_](?:fp8|bf16)$")
+IRRELEVANT = (
+    "work_group",
+    "user_name",
+    "exp_name",
+    "workspace",
+    "framework",
+    "config",
+    "*sink_level",
+)
 # of a file that Primus's own files start from: modules/megatron/trainer_base.yaml and
 # models/megatron/language_model.yaml
 _DEFAULTS = {"bf16": True, "swiglu": True, "add-bias-linear": False}
@@ -30,12 +40,36 @@ TABLE = (
 )
 
 
+def experiment_of(framework: str, name: str, text: str) -> bool:
+    """Whether a text is an experiment on a framework."""
+    named = re.compile(rf"^\s+framework:\s*{framework}\s*(#.*)?$", re.M)
+    is_yaml = name.endswith((".yaml", ".yml"))
+    return bool(is_yaml and re.search(r"^modules:", text, re.M) and named.search(text))
+
+
+def overrides(text: str) -> dict[str, Value]:
+    """Arguments of the module that trains by their path; its framework's stand without
+    `overrides.`, with the defaults of `${NAME:default}` put in."""
+    out: dict[str, Value] = {}
+    for path, (key, line) in yaml_places(text).items():
+        inside = _MODULE.match(path)
+        value, unknown = _put_in(key)
+        name = (inside[2] if inside else path).removeprefix("overrides.")
+        out[name] = Value(value, line, unknown)
+    return out
+
+
+def read_model(answer: Answer) -> None:
+    """The model that an experiment names by a file of Primus."""
+    named = str(answer.get(_MODEL, "")).rsplit("/", 1)[-1].removesuffix(".yaml").lower()
+    if named and answer.option("model") is None:
+        name_model(answer, _MODEL, _OF_TYPE.sub("", named))
+
+
 def _detect(name: str, text: str) -> bool:
     if not name.endswith((".yaml", ".yml")):
         return False
-    experiment = re.search(r"^modules:", text, re.M) and re.search(
-        r"^\s+framework:\s*megatron\s*(#.*)?$", text, re.M
-    )
+    experiment = experiment_of("megatron", name, text)
     model = re.search(r"^bases:", text, re.M) and re.search(
         r"^(?:num_layers|hidden_size|num_attention_heads):", text, re.M
     )
@@ -44,13 +78,7 @@ def _detect(name: str, text: str) -> bool:
 
 def _parse(text: str) -> Mapping[str, Value]:
     """Arguments of the module that trains, with the defaults of `${NAME:default}` put in."""
-    out: dict[str, Value] = {}
-    for path, (key, line) in yaml_places(text).items():
-        inside = _MODULE.match(path)
-        name = inside[2] if inside else path
-        value, unknown = _put_in(key)
-        out[plain(name.removeprefix("overrides.")).lower()] = Value(value, line, unknown)
-    return out
+    return {plain(name).lower(): value for name, value in overrides(text).items()}
 
 
 def _put_in(value: Any) -> tuple[Any, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import ModuleType
@@ -16,16 +17,26 @@ from planner.formats.record import RL, STEPS, Answer, Format, Stated, Used, Valu
 from planner.formats.shape import model_of
 from planner.formats.shell import script, starts
 from planner.formats.target import Target
+from planner.formats.trainer_script import without_outputs
 from planner.inputs.secrets import HIDDEN, is_secret, scrubbed
 from planner.specs.base import PlanError
 from planner.specs.options import Options, rows
 from planner.specs.options.checked import from_text
 
 FIELD = "FILE"
+MOST_OF_NOTEBOOK = 20_000_000  # whose pictures are left out before it is read
 MOST_BYTES = 500_000  # of one file; the longest launch script of those that are public has 60,000
 MOST_FILES = 20
 _PATH = re.compile(r"[/\\~]")
 _PLAIN_PATH = re.compile(r"[\w.-]+/[\w.-]+")  # org/name of a hub, which says what is trained
+
+
+class Unusable(PlanError):
+    """A file that states no training that is read: beside others it is left out, and said."""
+
+    def __init__(self, name: str, remedy: str, says: str = "") -> None:
+        super().__init__(FIELD, name, remedy)
+        self.says = says or remedy
 
 
 @dataclass(frozen=True)
@@ -105,16 +116,25 @@ def read(files: Mapping[str, str]) -> Recipe:
     if len(files) > MOST_FILES:
         raise PlanError(FIELD, len(files), f"are more than {MOST_FILES} files")
     values: dict[Format, dict[str, Value]] = {}
+    unused: dict[str, Unusable] = {}
     for name, text in files.items():
-        for form, part in parts(name, text).items():
+        try:
+            by_form = parts(name, text)
+        except Unusable as error:
+            unused[name] = error
+            continue
+        for form, part in by_form.items():
             into = values.setdefault(form, {})
             for argument, value in part.items():
                 placed = replace(value, file=value.file or name)
                 _agree(argument, into.get(argument), placed)
                 into[argument] = placed
+    if unused and not values:
+        raise next(iter(unused.values()))
     recipe = joined(values)
-    several = tuple(note for name, text in files.items() if (note := _several(name, text)))
-    return replace(recipe, notes=(*recipe.notes, *several))
+    left = tuple(f"{scrubbed(name)} is not used: it {why.says}" for name, why in unused.items())
+    several = (_several(name, text) for name, text in files.items() if name not in unused)
+    return replace(recipe, notes=(*left, *recipe.notes, *filter(None, several)))
 
 
 def _several(name: str, text: str) -> str:
@@ -208,6 +228,9 @@ def _run(options: dict[str, Stated]) -> None:
 
 def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
     """The arguments of each format that a text has a part of."""
+    if name.endswith(".ipynb") and MOST_BYTES < len(text) <= MOST_OF_NOTEBOOK:
+        with suppress(ValueError, RecursionError):
+            text = without_outputs(text)
     if len(text) > MOST_BYTES:
         raise PlanError(FIELD, name, f"is larger than the {MOST_BYTES:,} characters that are read")
     try:
@@ -215,7 +238,7 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
         # another distribution may read a program that has no reader here
         shipped = all(_owners()[form] == plugins.OURS for form in detected)
         if detected and shipped and (why := refusal(name, text)):
-            raise PlanError(FIELD, name, why)
+            raise Unusable(name, why)
         whole = [form for form in detected if form.whole]
         by_form = {form: form.parse(text) for form in whole or detected}
     except PlanError:
@@ -224,13 +247,13 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
         raise PlanError(FIELD, name, str(error)) from None
     if not any(by_form.values()):
         if why := refusal(name, text):
-            raise PlanError(FIELD, name, why)
+            raise Unusable(name, why)
         known = ", ".join(form.title for form in formats())
-        raise PlanError(
-            FIELD,
+        raise Unusable(
             name,
             f"is an unsupported file type; supported: {known} (scenarios of dpplan: --scenario;"
             " a row of a runs table: FILE.csv:RUN)",
+            "is not a kind of file that is read",
         )
     return {form: values for form, values in by_form.items() if values}
 

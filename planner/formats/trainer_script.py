@@ -228,19 +228,30 @@ def _path(node: ast.expr) -> str:
     return ".".join(reversed(parts))
 
 
+def without_outputs(text: str) -> str:
+    """The code of a notebook, without pictures and prints. Raises ValueError."""
+    cells = [{"cell_type": "code", "source": source} for source in _sources(text)]
+    return json.dumps({"cells": cells}, indent=1)
+
+
+def _sources(text: str) -> list[Any]:
+    """Code cells of a notebook."""
+    notebook = json.loads(text)
+    cells = notebook.get("cells", []) if isinstance(notebook, dict) else []
+    return [cell.get("source", "") for cell in cells if _is_code(cell)]
+
+
 def _code(text: str) -> str:
     """The Python of a text; for a notebook its code cells without magic commands."""
     if not text.lstrip().startswith("{"):
         return text
-    notebook = json.loads(text)
-    cells = notebook.get("cells", []) if isinstance(notebook, dict) else []
-    sources = [cell.get("source", "") for cell in cells if _is_code(cell)]
-    lines = "\n".join(
-        "".join(source) if isinstance(source, list) else str(source) for source in sources
-    )
+    sources = _sources(text)
+    texts = ("".join(text) if isinstance(text, list) else str(text) for text in sources)
+    lines = "\n".join(text for text in texts if not _OF_ANOTHER.match(text))
     return _TO_NOTEBOOK.sub(r"\1pass  #", lines)
 
 
+_OF_ANOTHER = re.compile(r"\s*%%(?:bash|sh|script|writefile|html|javascript|markdown)\b")
 _TO_NOTEBOOK = re.compile(r"^(\s*)[!%]", re.M)
 
 

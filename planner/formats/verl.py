@@ -17,7 +17,9 @@ from planner.formats.shell import script
 from planner.formats.target import GATHERED, SHARDED, PlanToWrite, Target, theirs
 from planner.inputs.readers import yaml_places
 
-_PROGRAM = re.compile(r"\bverl\.trainer\.(?:main_ppo|\w*sft_trainer\w*)")
+_PROGRAM = re.compile(r"\bverl\.trainer\.(?:main\b|main_ppo|\w*sft_trainer\w*)")
+# of the policy, in the words of verl, EasyR1 and SkyRL, whatever script is started
+_POLICY = re.compile(r"(?:^|\s)\+{0,2}(?:actor_rollout_ref|worker\.actor|trainer\.policy)\.[\w.]+=")
 _PAIR = re.compile(r"\+{0,2}([A-Za-z_][\w.@/-]*)=(.*)", re.S)
 _ACTOR = "actor_rollout_ref.actor."
 # its own YAML: of reinforcement learning, of supervised fine-tuning
@@ -33,7 +35,8 @@ _E = "engine."
 # of generation, of scoring by other models, and of the algorithm: not of the actor's step
 _OTHERS = re.compile(
     r"actor_rollout_ref\.(?:rollout|ref|hybrid_engine|nccl_timeout)\b|critic\.|reward|algorithm\.|"
-    r"custom_reward|ray_|global_profiler|transfer_queue|async_training"
+    r"custom_reward|ray_|global_profiler|transfer_queue|async_training|"
+    r"rllm[./]|agent\.|env\.|generator\.|environment\.|trainer\.(?:algorithm|critic|ref)\."
 )
 
 
@@ -42,7 +45,7 @@ def _parse(text: str) -> Mapping[str, Value]:
         return {name: _stated(value, line) for name, (value, line) in yaml_places(text).items()}
     out: dict[str, Value] = {}
     for command in script(text).commands:
-        if not any(_PROGRAM.search(word.text) for word in command.words):
+        if not any(_PROGRAM.search(w.text) or _POLICY.match(w.text) for w in command.words):
             continue
         for word in command.words:
             match = _PAIR.fullmatch(word.text)
@@ -88,10 +91,12 @@ _TABLE = (
     ),
     Argument("data.max_length", "seq_len"),
 )
+_LORA = "actor_rollout_ref.model.lora"
 _ADAPTED = adapted.Names(
     targets=("model.target_modules", "actor_rollout_ref.model.target_modules"),
     default_targets="all-linear",
 )
+_RANKS = ("model.lora_rank", "actor_rollout_ref.model.lora_rank", f"{_LORA}.rank")
 _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -130,7 +135,7 @@ def _model(answer: Answer) -> None:
             answer.state("model", path, name)
         else:
             answer.mark(name, "not understood", "is not a name of the Hub: give --model")
-    for name in ("model.lora_rank", "actor_rollout_ref.model.lora_rank"):
+    for name in _RANKS:
         rank = answer.get(name, 0)
         if isinstance(rank, int) and rank > 0:
             answer.state("lora", rank, name)
@@ -147,6 +152,11 @@ def _gpus(answer: Answer) -> None:
 
 def _batch(answer: Answer) -> None:
     """Sequences of an optimizer step, and tokens of one."""
+    old, gpus = f"{_ACTOR}ppo_micro_batch_size", answer.option("gpus")
+    shared = answer.get(f"{_ACTOR}ulysses_sequence_parallel_size", 1)
+    if isinstance(answer.get(old), int) and gpus and isinstance(shared, int):
+        micro = max(1, answer.get(old) * shared // gpus)
+        answer.imply("micro_batch", micro, "of all GPUs together", old)
     mini, samples = f"{_ACTOR}ppo_mini_batch_size", "actor_rollout_ref.rollout.n"
     whole = "data.train_batch_size"
     prompt, response = "data.max_prompt_length", "data.max_response_length"
@@ -289,7 +299,7 @@ def _of_fsdp(answer: Answer) -> None:
     )
     if answer.get(f"{prefix}offload_policy"):
         answer.state("offload", "params", f"{prefix}offload_policy")
-    for name in ("param_offload", "optimizer_offload"):
+    for name in ("param_offload", "grad_offload", "optimizer_offload"):
         answer.mark(f"{prefix}{name}", "irrelevant", "only between generation and training")
     if answer.get(f"{prefix}model_dtype") in ("bf16", "bfloat16"):
         answer.state("state_precision", "bf16", f"{prefix}model_dtype")
@@ -312,7 +322,9 @@ def _precision(answer: Answer, name: str) -> None:
 
 
 def _detect(name: str, text: str) -> bool:
-    return bool((_YAML if trainer.is_data(name) else _PROGRAM).search(text))
+    if trainer.is_data(name):
+        return _YAML.search(text) is not None
+    return bool(_PROGRAM.search(text) or _POLICY.search(text)) and not name.endswith(".py")
 
 
 FORMAT = Format(

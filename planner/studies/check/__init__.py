@@ -15,7 +15,7 @@ from planner.estimate.machine import machine
 from planner.evidence import memory as evidence
 from planner.inputs import catalog
 from planner.inputs.options import read_options
-from planner.inputs.secrets import scrubbing
+from planner.inputs.secrets import scrubbed, scrubbing
 from planner.rl.documents import Reinforcement
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, changed
@@ -35,7 +35,7 @@ from planner.studies.documents.check import (
     Phases,
     StepTimes,
 )
-from planner.studies.logs import Log, read_log, stream
+from planner.studies.logs import Log, SaysNothing, read_log, stream
 from planner.studies.options import CheckOptions
 from planner.studies.runs.cells import Row
 from planner.studies.runs.read import read as read_row
@@ -84,11 +84,18 @@ def check(request: CheckOptions, given: Mapping[str, Any]) -> CheckResult:
     if len(request.logs) > _MOST_FILES:
         raise PlanError(_FIELD, len(request.logs), f"at most {_MOST_FILES} files are read at once")
     recipe = _recipe(given) if given else None
-    read = []
+    read, unused = [], list[str]()
     for name in request.logs:
         path = catalog.user_path(name, _FIELD)
         with scrubbing((name, str(path))):
-            read.append(_file(path, recipe))
+            try:
+                read.append(_file(path, recipe))
+            except SaysNothing:  # beside others it is left out, and said
+                if len(request.logs) == 1:
+                    raise
+                unused.append(path.name)
+    if not read:
+        raise PlanError(_FIELD, ", ".join(unused), "are no logs that are known, each of them")
     files, runs = [file.checked for file in read], [row for file in read for row in file.rows]
     generating = [file for file in files if phases.generates(file)]
     predicted = next((file.predicted for file in read if file.predicted), None)
@@ -110,7 +117,7 @@ def check(request: CheckOptions, given: Mapping[str, Any]) -> CheckResult:
         learned=learned,
         row=cells,
         prediction=recipe.document if recipe else None,
-        notes=[],
+        notes=[f"{scrubbed(name)} is not used: no log that is known" for name in unused],
     )
     table = row.appended(request.append, cells) if request.append and cells else None
     return CheckResult(document, table)
@@ -125,7 +132,8 @@ def with_results(
     while True:
         try:
             result = check(CheckOptions(logs=logs, **wanted), given)
-            return replace(result, document=changed(result.document, notes=notes))
+            remarks = [*result.document.notes, *notes]
+            return replace(result, document=changed(result.document, notes=remarks))
         except PlanError as error:
             name = error.field.removeprefix("--")
             if name not in wanted:

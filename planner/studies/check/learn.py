@@ -50,7 +50,8 @@ def learn(
     before = [float(fit.step_times(case, PLATFORM, [{}]).seconds[0]) for case in cases]
     after = [float(fit.step_times(case, PLATFORM, [multipliers]).seconds[0]) for case in cases]
     source = f"dpplan check: {len(cases)} run{'s' * (len(cases) != 1)}"
-    writer = _Writer(plan, source, datetime.datetime.now(tz=datetime.UTC).date().isoformat())
+    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    writer = _Writer(plan, source, date, base or {})
     numbers, notes = [], []
     for value in values:
         where = writer.write(value)
@@ -126,14 +127,16 @@ def _error(cases: Sequence[fit.Case], seconds: Sequence[float]) -> float:
 class _Writer:
     """The tables of a calibration that multipliers become."""
 
-    def __init__(self, plan: Plan, source: str, date: str) -> None:
+    def __init__(self, plan: Plan, source: str, date: str, base: Mapping[str, Any]) -> None:
         self._plan, self._source, self._date = plan, source, date
+        self._gpu = "device" if "device" in base else "overlay"  # a whole one has no overlay
+        self._own_links = base.get("links", {})
         self.document: Table = {
             "schema_version": FILE_VERSION,
             "gpu": plan.cluster.gpu.id,
             "date": date,
             "source": source,
-            "overlay": {},
+            self._gpu: {},
             "links": {},
             "stacks": {},
         }
@@ -161,7 +164,7 @@ class _Writer:
             return None
         clock = self._plan.cluster.gpu.kernels.sustained_clock
         self._kernels()["sustained_clock"] = self._number(clock, value, _MOST_SHARE)
-        return "overlay.kernels.sustained_clock"
+        return f"{self._gpu}.kernels.sustained_clock"
 
     def _attention(self, value: fit.Value) -> str:
         curve = self._plan.cluster.gpu.kernels
@@ -172,7 +175,7 @@ class _Writer:
                 name: self._number(getattr(numbers, name), value, _MOST_SHARE)
                 for name in ("forward", "backward")
             }
-        return "overlay.kernels.attention_forward, attention_backward"
+        return f"{self._gpu}.kernels.attention_forward, attention_backward"
 
     def _elementwise(self, value: fit.Value) -> str | None:
         limit = self._plan.stack.fusion.elementwise_limit
@@ -195,7 +198,7 @@ class _Writer:
 
     def _link(self, value: fit.Value, which: str) -> str | None:
         link = getattr(self._plan.cluster, which)
-        if link.id not in catalog.ids("networks"):
+        if link.id not in catalog.ids("networks") and link.id not in self._own_links:
             return None
         names = [*_FRACS, *(["switch_all_reduce_frac"] if link.switch_all_reduce_frac else [])]
         self.document["links"][link.id] = {
@@ -204,7 +207,7 @@ class _Writer:
         return f"links.{link.id}, shares of its bandwidth"
 
     def _kernels(self) -> Table:
-        table: Table = self.document["overlay"].setdefault("kernels", {})
+        table: Table = self.document[self._gpu].setdefault("kernels", {})
         return table
 
     def _stack(self, table: str, name: str, number: Table) -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.estimate import Estimates
 from planner.inputs import catalog
+from planner.inputs.calibration import read_calibration
 from planner.inputs.catalog import user_path
 from planner.inputs.tables import csv_text
 from planner.specs.base import PlanError
@@ -57,6 +58,7 @@ def row_of(
     cells: dict[str, object] = {
         **written(_filled(options, estimates)),
         **_shape(estimates.plan.model),
+        "gpus": estimates.plan.cluster.gpus,  # one is what the option is without, not the column
         "run_id": name,
         "suite": "own",
         "source": "dpplan check",
@@ -68,7 +70,7 @@ def row_of(
         "tier": "A",
     }
     row = {key: str(cells.get(key, "")) for key in COLUMNS}
-    return {**row, "assumptions": _doubt(row, estimates)}
+    return {**row, "assumptions": _doubt(row, estimates, options.calibration)}
 
 
 def _filled(options: Options, estimates: Estimates) -> Options:
@@ -126,10 +128,10 @@ def _shape(model: ModelSpec) -> dict[str, object]:
     }
 
 
-def _doubt(row: Row, estimates: Estimates) -> str:
+def _doubt(row: Row, estimates: Estimates, calibration: str | None) -> str:
     """How much of the recipe the columns do not hold; empty where they hold it."""
     try:
-        again = predict(row)
+        again = predict(row, read_calibration(calibration) if calibration else None)
     except (PlanError, ValueError) as error:
         return f"the columns cannot hold this recipe: {' '.join(str(error).split())}"
     off = float(again.time.seconds[0]) / float(np.ravel(estimates.time.seconds)[0]) - 1

@@ -240,4 +240,6 @@ class Check(Document):
         key("columns of a runs table, as `--append` writes; null without. The API always makes it"),
     ]
     prediction: Annotated[Estimate | None, key("of the recipe; null without one")]
-    notes: Annotated[list[str], key("why a requested result is null, as sentences")]
+    notes: Annotated[
+        list[str], key("files that are not used, and why a requested result is null, as sentences")
+    ]

@@ -15,7 +15,11 @@ from planner.studies.logs.contents import Log, Reader
 from planner.studies.logs.huggingface import trainer_state
 from planner.studies.logs.programs import TABLES, readers
 
-__all__ = ["Log", "read_log", "says_anything"]
+__all__ = ["Log", "SaysNothing", "read_log", "says_anything"]
+
+
+class SaysNothing(PlanError):
+    """A file of which no line is of a known log."""
 
 
 def says_anything(head: bytes) -> bool:
@@ -58,7 +62,7 @@ def read_log(path: Path, field: str) -> Log:
             " Biases or TensorBoard), no torch profiler trace, memory snapshot or message that"
             " memory ran out"
         )
-        raise PlanError(field, str(path), remedy)
+        raise SaysNothing(field, str(path), remedy)
     # running means of a progress bar count only where no program printed steps of its own
     log = max(
         logs or memories or [Log()], key=lambda reader: (not reader.smoothed, len(reader.steps))

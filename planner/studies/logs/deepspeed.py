@@ -10,6 +10,8 @@ from planner.studies.logs.contents import GIB, NUMBER, WHOLE, Reader, Step, posi
 
 _STEP = re.compile(rf"global_step=({WHOLE})")
 _RATE = re.compile(rf"CurrSamplesPerSec=({NUMBER})")
+# of releases before 2022: a mean since the second step
+_OLD = re.compile(rf"/({WHOLE}), SamplesPerSec=({NUMBER})")
 _PEAK = re.compile(rf"MaxMemAllocated=({NUMBER})GB")
 _PIPE = re.compile(
     rf"steps: ({WHOLE}) loss: \S+ iter time \(s\): ({NUMBER}) samples/sec: ({NUMBER})"
@@ -22,13 +24,17 @@ class DeepSpeed(Reader):
     GB of 2^30 bytes."""
 
     TITLE = "DeepSpeed"
-    MARKS: ClassVar = (b"CurrSamplesPerSec=", b" iter time (s): ", b"Saving model checkpoint")
+    MARKS: ClassVar = (b"SamplesPerSec=", b" iter time (s): ", b"Saving model checkpoint")
 
     def line(self, text: str) -> None:
         if match := _PIPE.search(text):
             self.log.steps.append(
                 Step(int(match[1]), positive(match[2]), samples_per_s=positive(match[3]))
             )
+            return
+        if old := _OLD.search(text):
+            self.log.smoothed = True
+            self.log.steps.append(Step(int(old[1]), samples_per_s=positive(old[2])))
             return
         rate = _RATE.search(text)
         if rate is None:

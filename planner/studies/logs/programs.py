@@ -5,15 +5,18 @@ from __future__ import annotations
 from planner.studies.logs.contents import Reader
 from planner.studies.logs.deepspeed import DeepSpeed
 from planner.studies.logs.huggingface import HuggingFace
+from planner.studies.logs.litgpt import LitGpt
 from planner.studies.logs.llama_factory import LlamaFactory
 from planner.studies.logs.maxtext import MaxText
 from planner.studies.logs.megatron import Megatron
 from planner.studies.logs.mlperf import Mlperf
 from planner.studies.logs.ms_swift import MsSwift
+from planner.studies.logs.nanogpt import NanoGpt
 from planner.studies.logs.nanotron import Nanotron
 from planner.studies.logs.nemo import Nemo
 from planner.studies.logs.nemo_automodel import NemoAutomodel
 from planner.studies.logs.nemo_rl import NemoRl
+from planner.studies.logs.olmo import Olmo
 from planner.studies.logs.tables import Table, TensorBoard, Wandb
 from planner.studies.logs.torch_memory import TorchMemory
 from planner.studies.logs.torchtitan import Torchtitan
@@ -36,6 +39,9 @@ _READERS: tuple[type[Reader], ...] = (
     LlamaFactory,
     MsSwift,
     Verl,
+    NanoGpt,
+    LitGpt,
+    Olmo,
     HuggingFace,
     TorchMemory,
 )

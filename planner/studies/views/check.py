@@ -33,6 +33,7 @@ def view(r: Check) -> View:
             *([_phases(r.reinforcement)] if r.reinforcement else []),
             *([_learned(r.learned)] if r.learned else []),
             *([_row(r.row)] if r.row else []),
+            *([Block("Notes", list(r.notes))] if r.notes else []),
         ],
         verdict=verdict,
         mark=mark,
