@@ -93,7 +93,7 @@ def _kind(tensor: torch.Tensor) -> str:
 
 
 class Rotated(torch.autograd.Function):
-    """Rotation of queries or keys in one kernel, which keeps the angles alone."""
+    """Rotation of queries or keys in one kernel, which keeps only the angles."""
 
     @staticmethod
     def forward(ctx: Any, heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
@@ -130,8 +130,8 @@ def _norm_of(*args: Any) -> tuple[torch.Tensor, None]:
     return torch.zeros(1), None
 
 
-def _own(objects: list[Any], own: Any, group: Any = None) -> None:
-    objects[:] = [own] * len(objects)
+def _own(objects: list[Any], of_rank: Any, group: Any = None) -> None:
+    objects[:] = [of_rank] * len(objects)
 
 
 @contextlib.contextmanager
