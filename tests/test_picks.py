@@ -19,37 +19,42 @@ from planner.specs.options import Options, options_of_command
 
 DENSE = "--model llama-3.1-8b --gpu h100 --gpus 16 --global-batch 128"
 MIXED = "--model mixtral-8x7b --gpu h100 --gpus 32 --global-batch 256"
-SMALL = "--model qwen2.5-0.5b --gpu rtx4090 --seq-len 1024"
 MOST = 5  # commands of an answer that are run
 ANSWERS = (
-    f"estimate {DENSE}",
     f"estimate {DENSE} --top 4 --advice 9 --require fits",
     f"estimate {MIXED} --where 'ep >= 2' --headroom 10%",
-    "estimate --model llama-3.1-70b --gpu a100 --gpus 256 --uneven-stages",
-    "estimate --model llama-2-13b --gpu rtx4090 --gpus 4 --global-batch 16 --advice 12",
-    "estimate --model qwen3-0.6b --gpu a100 --gpus 2 --grad-accum 2 --compile --fused-kernels",
-    "estimate --model qwen3-8b --gpu a100 --gpus 8 --lora 16 --length-mean 700 --packing packed",
-    "estimate --model falcon-h1-7b --gpu h100 --gpus 8 --precision fp8 --cuda-graphs none",
     f"search {DENSE} --objective memory --top 4",
     f"search {MIXED} --search-offload --top 3 --where 'tp <= 2'",
     "search --model llama-2-13b --gpu rtx4090 --gpus 2 --global-batch 8",
     f"compare {DENSE} --vary stack=torchtitan,deepspeed --vary zero=2,3",
-    f"compare {MIXED} --vary tp=1,2,4",
-    f"recommend batch {DENSE.replace('--global-batch 128', '--seq-len 4096')}",
-    "recommend cluster --model gpt2-xl --tokens 10B --days 30 --gpu l40s --max-gpus 16",
-    f"recommend bandwidth {DENSE} --stack-defaults",
-    "recommend model --gpu h100 --gpus 8 --tokens 100B --days 20 --stack pytorch-fsdp",
-    f"tune {SMALL} --method lora --largest --stack-defaults",
-    "rl --model qwen2.5-7b --gpu h100 --gpus 16",
+    # without the search of kernels and of collectives, which the commands above name
+    *(
+        f"{words} --stack-defaults"
+        for words in (
+            "estimate --model llama-3.1-70b --gpu a100 --gpus 256 --uneven-stages",
+            "estimate --model llama-2-13b --gpu rtx4090 --gpus 4 --global-batch 16 --advice 12",
+            "estimate --model qwen3-0.6b --gpu a100 --gpus 2 --grad-accum 2 --compile",
+            "estimate --model qwen3-8b --gpu a100 --gpus 8 --lora 16 --length-mean 700"
+            " --packing packed",
+            "estimate --model falcon-h1-7b --gpu h100 --gpus 8 --precision fp8"
+            " --cuda-graphs none --fused-kernels",
+            f"compare {MIXED} --vary tp=1,2,4",
+            "recommend batch --model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 4096",
+            "recommend cluster --model gpt2-xl --tokens 10B --days 30 --gpu l40s --max-gpus 16",
+            f"recommend bandwidth {DENSE}",
+            "recommend model --gpu h100 --gpus 8 --tokens 100B --days 20 --stack pytorch-fsdp",
+            "tune --model qwen2.5-0.5b --gpu rtx4090 --seq-len 1024 --method lora --largest",
+            "rl --model qwen2.5-7b --gpu h100 --gpus 8",
+        )
+    ),
 )
 
 
-def told(entry: Any) -> Iterator[tuple[str, float, float | None]]:
-    """(command, seconds of a step, bytes of a GPU where they stand there) of an answer and all that
-    is nested in it."""
+def commands_in(entry: Any) -> Iterator[tuple[str, float, float | None]]:
+    """(command, seconds of a step, bytes of a GPU if given) of a document and its nested entries."""
     if isinstance(entry, list):
         for item in entry:
-            yield from told(item)
+            yield from commands_in(item)
     if not isinstance(entry, dict):
         return
     step, memory = entry.get("step") or {}, entry.get("memory") or {}
@@ -59,10 +64,10 @@ def told(entry: Any) -> Iterator[tuple[str, float, float | None]]:
         if str(entry.get(name)).startswith("dpplan estimate") and seconds and "phases" not in entry:
             yield entry[name], seconds, size
     for item in entry.values():
-        yield from told(item)
+        yield from commands_in(item)
 
 
-def estimated(command: str) -> Estimate:
+def estimate_of(command: str) -> Estimate:
     given = options_of_command(command, Options, "estimate")
     return api.estimate(api.read_options(given), brief=True)
 
@@ -71,10 +76,10 @@ def estimated(command: str) -> Estimate:
 def test_a_printed_command_gives_its_number(words: str) -> None:
     answer = dpplan(*shlex.split(words), "--json")
     assert answer.status in (0, 3), answer.stderr
-    document = list(dict.fromkeys(told(answer.json())))
+    document = list(dict.fromkeys(commands_in(answer.json())))
     assert document
     for command, seconds, size in document[:: -(-len(document) // MOST)]:
-        again = estimated(command)
+        again = estimate_of(command)
         assert again.step.seconds == pytest.approx(seconds, rel=1e-6), command
         if size is not None:
             assert again.memory.device_bytes == pytest.approx(size, rel=1e-6), command
