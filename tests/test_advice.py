@@ -337,7 +337,7 @@ def test_the_host_link_is_an_option_of_the_cluster() -> None:
 
 
 def test_recipes_are_advised_where_the_software_has_them() -> None:
-    """Dispatch, graphs and compiled code are candidates of the stacks that have them alone; a stack
+    """Dispatch, graphs and compiled code are candidates only for stacks that have them; a stack
     without graphs refuses them by name. What a search has taken of them is not advised again."""
 
     def candidates(stack: str, model: str, **more: Any) -> tuple[set[str], set[str]]:
@@ -369,7 +369,7 @@ def test_recipes_are_advised_where_the_software_has_them() -> None:
 
 
 def test_types_of_states_are_advised_beside_what_the_search_has_chosen() -> None:
-    """A master copy in remainders that the search took is no statement about the other states."""
+    """A master copy in remainders, chosen by the search, does not fix the other states."""
     words = "--model llama-2-7b --gpu a100-sxm4-40gb --gpus 8 --tp 1 --pp 1 --zero 1"
     more = " --micro-batch 2 --recompute none --stack megatron-core --advice 60"
     r = estimated(words + more)

@@ -1,4 +1,4 @@
-"""`dpplan calibrate` without a device: what is asked, and verification."""
+"""`dpplan calibrate` without a device: its options, and verification."""
 
 from __future__ import annotations
 

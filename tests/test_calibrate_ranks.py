@@ -122,8 +122,7 @@ def test_two_ranks_measure_every_kind_of_case(measured: Path) -> None:
 
 
 def test_a_second_run_goes_on_from_the_records(measured: Path) -> None:
-    """What has its samples is not measured again: records only grow by cases that are still
-    open."""
+    """A case with all its samples is not measured again: records grow only by open cases."""
     path = record.path_of(measured)
     before = path.read_text(encoding="utf-8").splitlines()
     merged = record.merged(map(json.loads, before))
@@ -247,7 +246,7 @@ def test_a_rank_that_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_a_rank_alone_that_hangs_is_named(tmp_path: Path) -> None:
-    """Nobody else waits for it: an alarm ends the run."""
+    """Without another rank that waits for it, an alarm ends the run."""
     settings = Settings(
         records=str(tmp_path / "r.jsonl"),
         out=str(tmp_path / "x.toml"),

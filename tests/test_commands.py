@@ -1,5 +1,5 @@
-"""Commands that any verb prints: each reproduces the numbers that stand beside it, and keeps what
-was asked but for what its change names."""
+"""Commands that any verb prints: each reproduces the numbers that stand beside it, and keeps all
+options except those that its change names."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _PLACES = {  # of a number in an estimate, and what an entry of a list calls it
 
 
 def numbers(entry: dict[str, Any]) -> dict[str, float]:
-    """What an entry promises, or a whole estimate says."""
+    """Numbers of an entry or of a whole estimate."""
     values = {
         place: entry.get(place, (entry.get(part) or {}).get(name))
         for (part, name), place in _PLACES.items()
@@ -83,7 +83,7 @@ def numbers(entry: dict[str, Any]) -> dict[str, float]:
 
 
 @cache
-def asked(name: str) -> Any:
+def answer_of(name: str) -> Any:
     return dpplan(*shlex.split(REQUESTS[name]), "--json").json()
 
 
@@ -91,7 +91,7 @@ def asked(name: str) -> Any:
 def test_a_printed_command_reproduces_its_numbers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = asked(name)
+    document = answer_of(name)
     monkeypatch.chdir(tmp_path)
     if shape := (document.get("family") or {}).get("shape"):  # as --model-out writes it
         Path(f"{shape['name']}.toml").write_text(recommend.model_toml(shape), "utf-8")
@@ -111,7 +111,7 @@ def test_a_printed_command_reproduces_its_numbers(
 @pytest.mark.parametrize("name", [n for n in REQUESTS if REQUESTS[n].startswith("estimate")])
 def test_advice_keeps_what_was_asked(name: str) -> None:
     """Every change keeps the stated options, except those that it names."""
-    document = asked(name)
+    document = answer_of(name)
     request = options(document["command"])
     for entry in document["advice"]:
         stated, layout, change = options(entry["command"]), entry["layout"], entry["change"]
@@ -147,7 +147,7 @@ def options(command: str) -> Options:
 
 
 def test_a_command_is_quoted_for_a_shell_on_one_line() -> None:
-    asked_ = read_options(
+    request = read_options(
         {
             "model": "my models/a b.toml",
             "gpu": "h100",
@@ -156,9 +156,9 @@ def test_a_command_is_quoted_for_a_shell_on_one_line() -> None:
             "flash_attention": False,
         }
     )
-    line = command_line(asked_)
+    line = command_line(request)
     assert "\n" not in line
-    assert options(line) == asked_
+    assert options(line) == request
     pairs = pairs_of_command(line, Options, "estimate")
     assert ("flash_attention", "false") in pairs
     assert [text for name, text in pairs if name == "where"] == ["tp <= 8", "recompute = none"]

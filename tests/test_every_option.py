@@ -1,9 +1,8 @@
 """Every option of every verb changes some answer or is refused with a reason: none is ignored.
 
 For each verb one small request, for each option its example from the table. Where an option matters
-only beside others, or only with another value, CONTEXT says so. The echo of the command is no part
-of an answer.
-"""
+only beside others, or only with another value, CONTEXT says so. The echo of the command is not
+compared."""
 
 from __future__ import annotations
 
@@ -318,8 +317,8 @@ def few_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("row", rows(Options).values(), ids=lambda row: row.name)
 def test_an_option_counts_or_is_refused(row: Row) -> None:
-    """By the verbs that do not take it, and the quick ones; of those that try many requests, and of
-    those that plan one as an estimate does, one for each option, in turn."""
+    """By all verbs that do not take it, and by the quick ones; verbs that try many requests and
+    verbs that plan as an estimate does take turns."""
     turn = [*rows(Options)].index(row.name)
     in_turn = (MANY[turn % len(MANY)], ALSO[turn // len(MANY) % len(ALSO)])
     items = [v for v in VERBS if v not in (*MANY, *ALSO) or v in in_turn or v not in row.verbs]
@@ -356,7 +355,7 @@ def _fault(verb: str, row: Row) -> str:
 
 @pytest.mark.parametrize("row", rows(Options).values(), ids=lambda row: row.name)
 def test_a_plain_request_ignores_nothing(row: Row) -> None:
-    """The option alone, without the options it may need; verbs take turns."""
+    """Only the option, without others that it may need; verbs take turns."""
     verbs = [verb for verb in PARTS if verb in row.verbs]
     if not verbs or row.name == "calibration":  # is a file
         return

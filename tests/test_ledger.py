@@ -265,6 +265,6 @@ def test_a_formula_says_what_it_is(name: str) -> None:
 
 
 def test_names_of_formulas_are_unique() -> None:
-    """The tree of an explanation calls them by name alone."""
+    """The tree of an explanation refers to formulas only by name."""
     names = [formula.name for formula in FORMULAS.values()]
     assert len(set(names)) == len(names)

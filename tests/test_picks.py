@@ -51,7 +51,7 @@ ANSWERS = (
 
 
 def commands_in(entry: Any) -> Iterator[tuple[str, float, float | None]]:
-    """(command, seconds of a step, bytes of a GPU if given) of a document and its nested entries."""
+    """(command, step seconds, device bytes if given) of a document and its nested entries."""
     if isinstance(entry, list):
         for item in entry:
             yield from commands_in(item)

@@ -7,8 +7,8 @@ from statistics import NormalDist
 from typing import Any
 
 import pytest
+from not_none import not_none
 from plans import flat_of
-from there import there
 
 from planner import api
 from planner.formulas import stragglers
@@ -73,7 +73,7 @@ def test_each_answer_is_that_of_its_command() -> None:
         assert alone.memory.device_bytes == pytest.approx(row.memory.device_bytes)
         assert alone.step.seconds == pytest.approx(row.step_seconds)
         assert alone.run.days * 86400 == pytest.approx(row.run_s)
-        assert there(row.run_low_s) < there(row.run_s) < there(row.run_high_s)
+        assert not_none(row.run_low_s) < not_none(row.run_s) < not_none(row.run_high_s)
         assert alone.run.cost_usd == pytest.approx(row.cost_usd)
         # 2 x 1,000 examples of 1,024 tokens, each step as long as the command says
         steps = 2 * 1000 / alone.layout.global_batch
@@ -174,8 +174,8 @@ def test_lengths_by_their_mean_and_longest() -> None:
 
 def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None:
     """Micro-batches of 4 whose longest is 2.2 times their mean compute so many times the tokens;
-    sorted ones few more than there are. The step of either is that of sequences of its length, with
-    the same kernels."""
+    sorted ones few more than there are. Either step equals the step of sequences of that length
+    with the same kernels."""
     alike: dict[str, Any] = {"micro_batch": 4, "stack": "megatron-core"}
     given = {**SMALL, "length_mean": 200.0, "length_sigma": 1.0, **alike}
     values = {
@@ -196,7 +196,7 @@ def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None
     assert seconds["longest"] == pytest.approx(as_long.step_seconds, rel=0.02)
     # memory is that of the longest that may come
     assert alone.memory.device_bytes == pytest.approx(
-        there(rows_["padded"].memory).device_bytes, rel=0.01
+        not_none(rows_["padded"].memory).device_bytes, rel=0.01
     )
     assert alone.throughput.tokens_per_s == pytest.approx(
         16 * longest / alone.step.seconds, rel=1e-3
@@ -270,7 +270,7 @@ def test_longer_contexts_may_fit_with_less_of_a_chance() -> None:
 
 def test_adapters_are_merged_and_what_is_left_has_no_trace_of_them() -> None:
     """B A of every matrix in fp32 (16 bytes an element, moved), added to a weight of 2 (4): the
-    file is that of the model, and what is alive is its weights and two matrices."""
+    file is as large as the model, and memory holds its weights and two matrices."""
     given = {**SMALL, "stack": "hf-trainer", "lora_precision": "fp32"}
     full, lora = answered(given, method="full-bf16+lora").methods
     assert full.merge is None
@@ -355,5 +355,5 @@ def test_several_cards_are_a_matrix_of_the_answers_of_each() -> None:
     assert len(marked) == 1
     matrix = shown.parts[0]
     assert isinstance(matrix, Block)
-    assert len(there(matrix.chart).figure["data"]) == 4
+    assert len(not_none(matrix.chart).figure["data"]) == 4
     assert csv_text(document).count("\n") == 5

@@ -1,5 +1,5 @@
-"""What people have from 0.2.0 is read: scenario files, links, profiles, calibrations, runs; and
-documents that lost a key since then have another version of the schema."""
+"""Files of release 0.2.0 are read: scenarios, links, profiles, calibrations, runs; documents that
+lost a key since then have another version of the schema."""
 
 from __future__ import annotations
 

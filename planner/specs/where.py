@@ -53,7 +53,7 @@ class Constraint(Spec):
 
 def constraint(text: str) -> Constraint:
     """Read one condition. Raises ValueError with a sentence that lists what can be written."""
-    parts = [_one(part) for part in _OR.split(text)]
+    parts = [_constraint(part) for part in _OR.split(text)]
     if parts[1:] and any(term.name in SHARES for term in parts):
         raise ValueError(f"{' and '.join(SHARES)} is a condition by itself, without `or`")
     out = None
@@ -72,7 +72,7 @@ def terms(text: str) -> tuple[str, str, str] | None:
     return match[1].replace("-", "_").lower(), _SAME.get(operator, operator), match[3].strip()
 
 
-def _one(text: str) -> Constraint:
+def _constraint(text: str) -> Constraint:
     parts = terms(text)
     known = (*NUMBERS, *WORDS, *SHARES)
     names = ", ".join(known)

@@ -121,7 +121,7 @@ def _of_card(request: TuneOptions, given: Mapping[str, Any], progress: Progress 
         model=SizedModel(model.name, model.title or model.name, parameter_count(model)),
         gpus=base.gpus,
         gpu_title=cluster.gpu.title,
-        data=_told(data),
+        data=_data_of(data),
         global_batch=base.global_batch or 0,
         methods=rows,
         fastest=None if fastest is None else fastest.name,
@@ -367,7 +367,7 @@ def _model(model: ModelSpec, point: Point) -> FittingModel:
     )
 
 
-def _told(data: Data) -> TuneData:
+def _data_of(data: Data) -> TuneData:
     lengths = data.lengths
     return TuneData(
         examples=data.examples,
