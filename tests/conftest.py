@@ -33,9 +33,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # tests share the cores already: verbs start processes where asked to alone (tests/test_dealt.py)
 workers._MOST_PROCESSES = 1
 
-# tests ask for one request in many forms, one file after the other
-KEPT = [functools.lru_cache(maxsize=32)(module.kept.__wrapped__) for module in (answer, batched)]
-answer.kept, batched.kept = KEPT
+SEARCHES = (answer.kept.__wrapped__, batched.kept.__wrapped__)
+
+
+def keep_searches() -> None:
+    """Forget the searches so far; tests ask for one request in many forms, one after the other."""
+    answer.kept, batched.kept = (functools.lru_cache(maxsize=32)(search) for search in SEARCHES)
+
+
+keep_searches()
+KEPT = answer.kept, batched.kept
 
 # first, so that at the end no process is alone with them
 LONGEST = (
@@ -126,18 +133,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    _forget(item)
-
-
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    _forget(item)
-
-
-def _forget(item: pytest.Item) -> None:
-    """Drop cached searches of a test that replaced something."""
+    """A test that replaces something has searches of its own."""
     if "monkeypatch" in getattr(item, "fixturenames", ()):
-        for kept in KEPT:
-            kept.cache_clear()
+        keep_searches()
+
+
+def pytest_runtest_teardown() -> None:
+    answer.kept, batched.kept = KEPT
 
 
 @pytest.fixture

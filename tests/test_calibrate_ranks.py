@@ -280,7 +280,7 @@ def test_a_full_disk_keeps_the_file_that_was_there(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(FEW, encoding="utf-8")
     out = tmp_path / "node.toml"
     out.write_text("schema_version = 1\n", encoding="utf-8")
-    words = (2 * 1024, "calibrate", "--quick", "--threads", "1", "--out", out)
+    words = (2 * 1024, *argv("calibrate --quick --threads 1 --processes 1 --out"), out)
     # nor may compiled modules, which Python cuts off without a word, for whoever imports them next
     answer = python(
         LIMITED,
@@ -300,13 +300,24 @@ def test_a_full_disk_keeps_the_file_that_was_there(tmp_path: Path) -> None:
     assert len(kept) > 1
 
 
+UNDER_TORCHRUN = """
+import runpy, sys
+for words in (["--out", sys.argv[1]], ["--help"]):
+    sys.argv = ["calibrate", *words]
+    try:
+        runpy.run_module("planner.calibrate", run_name="__main__")
+    except SystemExit as ended:
+        print("status", ended.code)
+print("loaded", *{"torch", "scipy"} & sys.modules.keys())
+"""
+
+
 def test_torchrun_starts_the_same_ranks(tmp_path: Path) -> None:
-    """A wrong request under torchrun is one sentence of rank 0; --help needs no torch."""
-    module = (
-        "import sys, runpy; sys.argv[0] = 'calibrate'; runpy.run_module('planner.calibrate',"
-        " run_name='__main__')"
-    )
-    answer = python(module, "--out", tmp_path / "none" / "x.toml")
-    assert answer.status == 2
+    """A wrong request under torchrun is one sentence of rank 0, without torch, as is --help."""
+    answer = python(UNDER_TORCHRUN, tmp_path / "none" / "x.toml")
     assert "missing folder" in answer.stderr
-    assert "--quick" in python(module, "--help").stdout
+    assert "--quick" in answer.stdout
+    wrong, shown, loaded = (
+        line for line in answer.stdout.splitlines() if line.startswith(("status", "loaded"))
+    )
+    assert (wrong, shown, loaded) == ("status 2", "status 0", "loaded")

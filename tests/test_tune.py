@@ -20,7 +20,7 @@ from planner.specs.options import Options, pairs_of_command, rows
 from planner.specs.options.checked import from_text
 from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import csv_text, sizes, tune
-from planner.verbs.tune.methods import BY_NAME, METHODS, SET
+from planner.verbs.tune.methods import BY_NAME, METHODS
 from planner.views.tune import view
 from planner.views.view import Block
 
@@ -51,7 +51,7 @@ def test_models_of_images_are_refused_in_their_words() -> None:
 
 
 def test_what_methods_set_cannot_be_given_beside_them() -> None:
-    for name in SET:
+    for name in {name for method in METHODS for name in method.pairs}:
         assert "tune" not in rows(Options)[name].verbs, name
     with pytest.raises(PlanError, match="is set by each method"):
         answered({**SMALL, "optimizer": "sgd"})

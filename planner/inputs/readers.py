@@ -96,11 +96,11 @@ def read_yaml(text: str) -> dict[Any, Any]:
     return data
 
 
-def yaml_text(document: dict[str, Any], *, width: int = 90) -> str:
+def yaml_text(document: dict[str, Any]) -> str:
     """A document as YAML, keys in their order."""
     import yaml
 
-    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=width))
+    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=90))
 
 
 def yaml_places(text: str) -> dict[str, tuple[Any, int]]:

@@ -15,7 +15,6 @@ NUMBERS = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_ba
 # found by the estimate, not columns of a layout: compared with a share such as 5%
 SHARES = ("headroom",)
 WORDS: dict[str, tuple[str, ...]] = {**CODES, "sequence_parallel": ("no", "yes")}
-OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 _SAME = {"==": "=", "in": "="}  # other spellings; several values mean any of them
 _TRUTHS = {"true": "yes", "on": "yes", "1": "yes", "false": "no", "off": "no", "0": "no"}
 _MOST = 10**9  # more than any layout has of anything
