@@ -33,12 +33,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # tests share the cores already: verbs start processes where asked to alone (tests/test_dealt.py)
 workers._MOST_PROCESSES = 1
 
-SEARCHES = (answer.kept.__wrapped__, batched.kept.__wrapped__)
-
 
 def keep_searches() -> None:
     """Forget the searches so far; tests ask for one request in many forms, one after the other."""
-    answer.kept, batched.kept = (functools.lru_cache(maxsize=32)(search) for search in SEARCHES)
+    answer.kept = functools.lru_cache(maxsize=32)(answer.kept.__wrapped__)
+    batched.kept = functools.lru_cache(maxsize=32)(batched.kept.__wrapped__)
 
 
 keep_searches()
@@ -63,7 +62,7 @@ LONGEST = (
     "test_capabilities.py",
     "test_export.py",
     "test_batched.py",
-    "test_picks.py",
+    "test_commands.py",
     "test_dealt.py",
     "test_learn.py",
     "test_laws_memory.py",

@@ -19,7 +19,6 @@ from planner.rl import verb as splits
 from planner.rl.options import RlOptions
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
-from planner.specs.model import ModelSpec
 from planner.specs.options import Options, Row, command_line, rows
 from planner.specs.options.own import BatchOptions, CompareOptions, ScheduleOptions
 from planner.specs.options.parallel import AllReduceOptions, InputOptions, StrategySettings
@@ -295,10 +294,20 @@ def _without_echo(document: Any) -> Any:
     return [_without_echo(entry) for entry in document] if isinstance(document, list) else document
 
 
+FEW = {"models": ("gpt2", "gpt2-medium"), "gpus": ("a100-sxm4-80gb", "h100-sxm5-80gb")}
+every = catalog.load_all
+
+
+def _few(kind: str, spec: Any) -> Any:
+    """The entries of FEW of a kind; of other kinds all."""
+    return (
+        [catalog.load(kind, spec, name) for name in FEW[kind]] if kind in FEW else every(kind, spec)
+    )
+
+
 @pytest.fixture(autouse=True)
 def few_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two models, and few batches, bandwidths and lengths: what a question asks of every one, it
-    asks of them."""
+    """Two models and GPUs, and few batches, bandwidths and lengths, for verbs that try all."""
     monkeypatch.setattr(recommend.batches, "largest_published", lambda: ("", 64 * 2048))
     monkeypatch.setattr(runs, "_COUNTS", 2)
     monkeypatch.setattr(links, "_TIMES", (0.5, 2.0))
@@ -308,11 +317,7 @@ def few_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splits, "SHARES", ())
     monkeypatch.setattr(sizes, "CONTEXTS", ())
     monkeypatch.setattr(sizes, "MICRO_BATCHES", ())
-    few = [catalog.load("models", ModelSpec, name) for name in ("gpt2", "gpt2-medium")]
-    every = catalog.load_all
-    monkeypatch.setattr(
-        catalog, "load_all", lambda kind, spec: few if kind == "models" else every(kind, spec)
-    )
+    monkeypatch.setattr(catalog, "load_all", _few)
 
 
 @pytest.mark.parametrize("row", rows(Options).values(), ids=lambda row: row.name)

@@ -66,7 +66,7 @@ def test_linear_algebra_is_of_one_thread() -> None:
     assert order.index("planner") < order.index("numpy")
 
 
-SMALL = ["--model", "gpt2", "--gpu", "a100", "--stack", "pytorch-ddp"]
+SMALL = ["--model", "gpt2", "--gpu", "a100", "--stack", "pytorch-ddp", "--stack-defaults"]
 COMMANDS = [
     ["estimate", *REQUEST],
     ["estimate", *REQUEST, "--json"],
@@ -78,7 +78,7 @@ COMMANDS = [
     ["compare", *SMALL, "--sweep", "gpus=1..4"],
     ["recommend", *SMALL, "--max-gpus", "8"],
     ["batch", *SMALL, "--sweep", "gpus=1,2", "--tokens", "1B"],
-    ["tune", "--model", "gpt2", "--gpu", "a100", "--seq-len", "512", "--method", "full-sgd"],
+    ["tune", *SMALL, "--seq-len", "512", "--method", "full-sgd"],
     ["read", "tests/data/recipes/megatron.sh", "--gpu", "a100", "--gpus", "8"],
     ["strategies", "--model", "gpt2", "--gpus", "8", "--gpu", "a100"],
     ["rl", "--model", "gpt2", "--gpu", "a100", "--gpus", "2", "--response-length", "200"],
@@ -110,7 +110,7 @@ NOT_FOR_AN_ESTIMATE = {
 
 
 def test_a_command_imports_nothing_heavy() -> None:
-    answer = python(ONE_BY_ONE, json.dumps(COMMANDS))
+    answer = python(ONE_BY_ONE, json.dumps(COMMANDS), timeout=600)
     lines = [json.loads(line) for line in answer.stderr.splitlines()]
     assert [words for words, _, _ in lines] == COMMANDS
     assert not NOT_FOR_AN_ESTIMATE & set(lines[0][2])
