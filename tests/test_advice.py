@@ -237,7 +237,7 @@ def test_a_pinned_request_is_answered_by_that_layout() -> None:
     again = answer_of(resolve(pick(options, plan, base)))
     assert again is not None
     assert again.chosen.table.layout(again.row) == base
-    assert sum(len(f.estimates.table.tp) for f in again.found if f.estimates is not None) == 1
+    assert sum(len(f.estimates.table.tp) for f in again.searches if f.estimates is not None) == 1
 
 
 def test_changes_beyond_an_options_bounds_are_not_advised() -> None:

@@ -255,7 +255,7 @@ def _trained(request: _Asked, pools: Pools, stack: str) -> Training:
     figures = report.figures(train, scenario.sentences)
     layouts = sum(
         searched.estimates.space.count
-        for searched in answer.found
+        for searched in answer.searches
         if searched.estimates is not None
     )
     command = pick_command(options, train)
