@@ -46,7 +46,7 @@ def changed(place: Any, name: str, value: Any) -> Iterator[None]:
         choices[name] = shipped
 
 
-def own(runs: band.Residuals) -> tuple[Array, Array]:
+def own_quantiles(runs: band.Residuals) -> tuple[Array, Array]:
     """Both ends of a band that knows the quantiles of each run's suite: what no band can know."""
     low, high = np.zeros(len(runs)), np.zeros(len(runs))
     for name in set(runs.suite.tolist()):
@@ -66,7 +66,7 @@ def main() -> None:
     print(f"{'':44}", *(f"{name:>9}" for name in heads))
     score("shipped")
     line("one band for all", runs, *one_band(runs, runs))
-    line("each suite's own quantiles (oracle)", runs, *own(runs))
+    line("each suite's own quantiles (oracle)", runs, *own_quantiles(runs))
     choices = {
         "CORRELATION": (0.05, 0.4, 1.0),
         "LATER_WEIGHT": (1.0, 4.0),

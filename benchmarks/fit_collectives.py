@@ -226,7 +226,7 @@ def predicted_s(calls: Calls, changed: dict[str, float] | None = None) -> np.nda
     return np.select([calls.collective == index for index in range(len(times))], times)
 
 
-def told(calls: Calls, link: LinkSpec) -> list[Parameter]:
+def determined(calls: Calls, link: LinkSpec) -> list[Parameter]:
     """The parameters that these calls can tell: of links that have them, and of collectives that
     were called."""
     seen = {COLLECTIVES[index] + "_frac" for index in np.unique(calls.collective)}
@@ -332,7 +332,7 @@ def main() -> None:
         _report("shipped profile, all rows", errors(every), every)
         if len(rows) < 10:
             continue
-        parameters = [p for p in told(every, link) if p.key not in options.hold.split(",")]
+        parameters = [p for p in determined(every, link) if p.key not in options.hold.split(",")]
         values = fit(every, parameters)
         print("  fitted on all rows:")
         for p in parameters:

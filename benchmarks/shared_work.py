@@ -22,7 +22,7 @@ _LENGTHS = 64  # sequence lengths, of all batches each
 _ALONE = 500  # that are answered here as well, evenly spread
 
 
-def asked(count: int) -> list[Options]:
+def requests_of(count: int) -> list[Options]:
     """So many requests of one layout each, no two alike."""
     words = {"model": "llama-3-8b", "gpu": "h100", "gpus": 64, "tp": 1, "pp": 1, "zero": 3}
     words |= {"micro_batch": 1, "recompute": "full", "stack": "pytorch-fsdp"}
@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scenarios", type=int, default=100_000)
     count = parser.parse_args().scenarios
-    requests = asked(count)
+    requests = requests_of(count)
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster(Path(folder))
         killed_after = 0

@@ -192,11 +192,6 @@ def group(ledger: Mapping[str, Array], depth: int = 1) -> Ledger:
     return out
 
 
-def take(ledger: Mapping[str, Array], rows: Array) -> Ledger:
-    """Select rows of every leaf that has rows."""
-    return {name: leaf[rows] if np.ndim(leaf) else leaf for name, leaf in ledger.items()}
-
-
 def first(leaf: Array) -> float:
     """The first value of a leaf as a float: the value of a table with one row."""
     return float(np.asarray(leaf).reshape(-1)[0])

@@ -1,15 +1,14 @@
 """PyTorch's caching allocator, block by block: what it reserves for a sequence of allocations.
 
 A request is rounded to 512 bytes and served by the smallest free block of its pool that is large
-enough, cut where enough is left. Where none is, the device is asked for a segment: 2 MiB for
-requests up to 1 MiB, 20 MiB for those below 10 MiB, else the request rounded to 2 MiB. What is
-freed joins its free neighbours of the same segment, and stays. Before the device is asked, and
-again where it refuses, free segments go back.
+enough, cut where enough is left. Without one the allocator requests a segment from the device: 2
+MiB for requests up to 1 MiB, 20 MiB for those below 10 MiB, else the request rounded to 2 MiB. What
+is freed joins its free neighbours of the same segment, and stays. Free segments go back before that
+request, and again if it fails.
 
 Source: c10/cuda/CUDACachingAllocator.cpp of PyTorch 2 (constants, get_free_block, alloc_block,
 should_split, garbage_collect_cached_blocks, ExpandableSegment), and docs/source/notes/cuda.rst for
-the settings. One stream; no private pools of CUDA graphs.
-"""
+the settings. One stream; no private pools of CUDA graphs."""
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ def segment_bytes(size: int) -> int:
 
 
 class Allocator:
-    """The state of one device and stream. The one class here with a state: it stands for one."""
+    """The state of one device and stream. Only this class has state here."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()

@@ -25,7 +25,7 @@ KINDS = ("a100", "rtx4090", "gb300-279gb")
 
 
 @cache
-def found(
+def recommended(
     days: float | None = None,
     budget: float | None = None,
     power_kw: float | None = None,

@@ -33,9 +33,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # tests share the cores already: verbs start processes where asked to alone (tests/test_dealt.py)
 workers._MOST_PROCESSES = 1
 
-# tests ask for one request in many forms, one file after the other
-KEPT = [functools.lru_cache(maxsize=32)(module.kept.__wrapped__) for module in (answer, batched)]
-answer.kept, batched.kept = KEPT
+
+def keep_searches() -> None:
+    """Forget the searches so far; tests ask for one request in many forms, one after the other."""
+    answer.kept = functools.lru_cache(maxsize=32)(answer.kept.__wrapped__)
+    batched.kept = functools.lru_cache(maxsize=32)(batched.kept.__wrapped__)
+
+
+keep_searches()
+KEPT = answer.kept, batched.kept
 
 # first, so that at the end no process is alone with them
 LONGEST = (
@@ -56,7 +62,7 @@ LONGEST = (
     "test_capabilities.py",
     "test_export.py",
     "test_batched.py",
-    "test_picks.py",
+    "test_commands.py",
     "test_dealt.py",
     "test_learn.py",
     "test_laws_memory.py",
@@ -126,18 +132,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    _forget(item)
-
-
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    _forget(item)
-
-
-def _forget(item: pytest.Item) -> None:
-    """Drop cached searches of a test that replaced something."""
+    """A test that replaces something has searches of its own."""
     if "monkeypatch" in getattr(item, "fixturenames", ()):
-        for kept in KEPT:
-            kept.cache_clear()
+        keep_searches()
+
+
+def pytest_runtest_teardown() -> None:
+    answer.kept, batched.kept = KEPT
 
 
 @pytest.fixture

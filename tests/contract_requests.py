@@ -22,10 +22,10 @@ REQUESTS = {
         "--model llama-2-13b --gpus 8 --gpu rtx4090 --stack deepspeed --zero 3 --offload optimizer"
         " --recompute full"
     ),
-    "nothing fits": "--model llama-70b --gpus 8 --gpu rtx4090 --tp 8",
+    "nothing fits": "--model llama-70b --gpus 8 --gpu rtx4090 --tp 8 --stack-defaults",
 }
 
 
 @cache
-def estimated(name: str) -> Answer:
+def estimate_of(name: str) -> Answer:
     return dpplan("estimate", *REQUESTS[name].split(), "--json")

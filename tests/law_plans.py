@@ -87,9 +87,9 @@ def plan(software: str = "megatron-core", shape: str = "dense", **others: Any) -
     return plans.plan(SHAPES[shape], software=software, **({"gpus": GPUS} | others))
 
 
-def one(plan: Plan, **chosen: Any) -> Estimates:
+def estimates_of(plan: Plan, **chosen: Any) -> Estimates:
     return evaluate(plan, plans.rows(plan.cluster.gpus, chosen))
 
 
 def seconds(plan: Plan, **chosen: Any) -> float:
-    return float(one(plan, **chosen).time.seconds[0])
+    return float(estimates_of(plan, **chosen).time.seconds[0])

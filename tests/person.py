@@ -32,7 +32,7 @@ def launched() -> Iterator[Browser]:
         browser.close()
 
 
-def told(page: Page, part: Any = "html", rules: list[str] | None = None) -> list[str]:
+def violations(page: Page, part: Any = "html", rules: list[str] | None = None) -> list[str]:
     """Violations that axe reports in a part of a page, by all rules or some."""
     options: dict[str, Any] = {"resultTypes": ["violations"]}  # all else it finds is megabytes
     if rules:
@@ -59,7 +59,7 @@ CLICKS = _counted()
 
 @dataclass
 class Person:
-    """Somebody at the page, whose clicks are counted: a choice of a list is two, keys are none."""
+    """Somebody at the page, whose clicks are counted: choosing from a list is two, a key none."""
 
     page: Page
     clicks: int = 0

@@ -61,7 +61,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def held(tensors: Any) -> int:
+def local_bytes(tensors: Any) -> int:
     return sum(local(t).nbytes for t in tensors)
 
 
@@ -139,14 +139,14 @@ def run(mode: str, rank: int, ranks: int) -> dict[str, int]:
         p.grad.redistribute(placements=p.placements) if isinstance(p.grad, DTensor) else p.grad
         for p in listed
     ]
-    gradients = held(sharded)
+    gradients = local_bytes(sharded)
     optimizer.step()
     inner = optimizer.optim if mode == "zero-1" else optimizer
     moments = [v for state in inner.state.values() for k, v in state.items() if k != "step"]
     return {
-        "parameters": held(listed),
+        "parameters": local_bytes(listed),
         "gradients": gradients,
-        "optimizer": held(moments),
+        "optimizer": local_bytes(moments),
         "gathered": gathered,
     }
 

@@ -202,7 +202,7 @@ def verl_step(seconds: float) -> dict[str, Any]:
 
 
 def verl() -> str:
-    """One line of the terminal is of validation alone; some values are of NumPy."""
+    """One line of the terminal has only validation; some values are NumPy scalars."""
     lines = ["(TaskRunner pid=41) step:0 - val-core/openai/gsm8k/reward/mean@1:0.25"]
     for i, s in enumerate(times(1.5)):
         items = [f"step:{i + 1}", *(f"{name}:{value!r}" for name, value in verl_step(s).items())]
@@ -430,7 +430,7 @@ def trace(steps: int = 2) -> str:
 
 
 def snapshot() -> dict[str, Any]:
-    """12 GiB reserved, 8 of them held: 6 of activations and 2 of no known stack."""
+    """12 GiB reserved, 8 of them allocated: 6 of activations and 2 without a known stack."""
     gib = 2**30
     stack = [{"filename": "/opt/model.py", "line": 3, "name": "forward"}]
     blocks = [

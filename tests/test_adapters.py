@@ -8,8 +8,8 @@ from typing import Any
 
 import plans
 import pytest
+from not_none import not_none
 from plans import flat_of
-from there import there
 
 from planner import api
 from planner.estimate import evaluate
@@ -42,7 +42,7 @@ def lora(**changes: Any) -> AdapterSpec:
     return AdapterSpec(**{"rank": 16, "targets": ("attention",), "precision": "fp32", **changes})
 
 
-def found(plan: Plan, **layout: Any) -> Any:
+def estimates_of(plan: Plan, **layout: Any) -> Any:
     return evaluate(plan, Columns.of([plans.layout(plan.cluster.gpus, **layout)]))
 
 
@@ -50,12 +50,12 @@ def test_states_are_those_of_what_is_trained() -> None:
     """Frozen weights have 2 bytes, adapters in fp32 4 with 4 of a gradient and 8 of moments."""
     planned = plan(adapter=lora())
     adapters, every = trained_count(planned), parameter_count(planned.model)
-    components = found(planned).memory.components
+    components = estimates_of(planned).memory.components
     assert components["parameters"][0] == 2 * every + 4 * adapters
     assert components["optimizer"][0] == 8 * adapters
-    step = found(planned).memory.timeline[0][-1]
+    step = estimates_of(planned).memory.timeline[0][-1]
     assert step["gradients"][0] == 4 * adapters
-    narrow = found(plan(adapter=lora(precision="bf16"))).memory.components
+    narrow = estimates_of(plan(adapter=lora(precision="bf16"))).memory.components
     assert narrow["parameters"][0] == 2 * (every + adapters)
     assert narrow["optimizer"][0] == 4 * adapters
 
@@ -64,15 +64,15 @@ def test_moments_of_8_bit_are_those_of_adapters() -> None:
     """Of 8 bytes of moments there are 2, beside a share of the scales of blocks."""
     narrow, usual = (plan(adapter=lora(), optimizer=name) for name in ("adam8bit", "adam"))
     trained = trained_count(narrow)
-    states = found(narrow).memory.components["optimizer"][0]
-    saved = found(usual).memory.components["optimizer"][0] - states
+    states = estimates_of(narrow).memory.components["optimizer"][0]
+    saved = estimates_of(usual).memory.components["optimizer"][0] - states
     assert saved == pytest.approx((8 - 2) * trained, rel=0.02)
 
 
 def test_ranks_shard_frozen_weights_as_well_as_adapters() -> None:
     planned = plan(adapter=lora(), gpus=4)
     adapters, every = trained_count(planned), parameter_count(planned.model)
-    whole, cut = (found(planned, zero=zero).memory.timeline[0][0] for zero in (0, 3))
+    whole, cut = (estimates_of(planned, zero=zero).memory.timeline[0][0] for zero in (0, 3))
     assert whole["parameters"][0] == 2 * every + 4 * adapters
     assert cut["parameters"][0] == pytest.approx((2 * every + 4 * adapters) / 4)
 
@@ -81,7 +81,7 @@ def test_only_adapters_are_reduced() -> None:
     base, planned = plan(gpus=4), plan(adapter=lora(), gpus=4)
 
     def reduced(plan: Plan) -> float:
-        rows = found(plan, zero=0).time.traffic
+        rows = estimates_of(plan, zero=0).time.traffic
         return sum(first(t.bytes * t.count) for t in rows if t.operation == "all_reduce")
 
     assert reduced(planned) == 4 * trained_count(planned)
@@ -90,7 +90,7 @@ def test_only_adapters_are_reduced() -> None:
 
 def test_backward_has_no_gradient_of_a_frozen_weight() -> None:
     """Forward GEMMs are unchanged; backward and the head run one of their two GEMMs."""
-    base, with_adapters = (found(entry).time for entry in (plan(), plan(adapter=lora())))
+    base, with_adapters = (estimates_of(entry).time for entry in (plan(), plan(adapter=lora())))
     for name in ("mlp_in", "attention_out"):
         whole, ours = (
             next(x for n, x in t.detail.items() if name in n) for t in (base, with_adapters)
@@ -103,7 +103,7 @@ def test_backward_has_no_gradient_of_a_frozen_weight() -> None:
 
 def test_layers_below_the_first_trained_one_only_run_forward() -> None:
     few, all_of = plan(mechanisms=(LastLayers(2),)), plan()
-    some, whole = found(few), found(all_of)
+    some, whole = estimates_of(few), estimates_of(all_of)
     share = 2 / few.model.layers
     assert first(some.time.components["launch"]) < first(whole.time.components["launch"])
     kept, usual = (x.memory.timeline[0][1]["activations"][0] for x in (some, whole))
@@ -179,17 +179,17 @@ def test_kept_activations_are_those_that_autograd_saves() -> None:
 
 
 def test_norms_in_fp32_beside_quantised_matrices_widen_what_is_between_them() -> None:
-    """Of the layer above with matrices that return the type they are given, as those of
-    bitsandbytes do, and adapters of attention in fp32: autograd saves 11,400 bytes per token, and
-    16,776 with its norms in fp32, for gate, their activation and up are fp32 then (3 x 896 x 2).
-    Its input is, too. A LayerNorm under autocast does the same without being asked."""
+    """The layer above with matrices that return the type of their input, as in bitsandbytes, and
+    adapters of attention in fp32: autograd saves 11,400 bytes per token, and 16,776 with its norms
+    in fp32, for gate, their activation and up are fp32 then (3 x 896 x 2). Its input is, too. A
+    LayerNorm under autocast does the same by default."""
     shape = plans.model(hidden=256, heads=8, kv_heads=2, head_dim=32, ffn_hidden=896)
     gpt = {"norm": "layernorm", "mlp": "plain", "positions": "learned"}
 
     def of(model: ModelSpec, **training: Any) -> Any:
         quantised = {"adapter": lora(rank=8), "base_precision": "nf4-double", **training}
         plan = plans.plan(model, gpus=1, software="hf-fsdp", **quantised)
-        answer, tokens = found(plan, recompute="full"), plan.training.seq_len
+        answer, tokens = estimates_of(plan, recompute="full"), plan.training.seq_len
         saved = float(total(layer_activations(plan, plans.rows(1, {})))[0]) / tokens
         return answer, saved, answer.memory.input_bytes[0] / tokens
 
@@ -244,7 +244,7 @@ def test_longest_contexts_that_unsloth_publishes_take_most_of_their_card() -> No
 
 def test_an_mlp_that_is_one_function_with_its_adapters_keeps_gate_and_up() -> None:
     """LoRA_MLP of Unsloth saves what gate and up give, 2 bytes each, and makes their product again;
-    with dropout, or adapters of attention alone, it is not what runs."""
+    with dropout, or adapters only in attention, it does not run."""
 
     def hidden(software: str, **value: Any) -> float:
         plan = plans.plan(gpus=1, software=software, adapter=lora(**value))
@@ -282,7 +282,7 @@ def test_a_word_for_several_matrices_does_not_join_what_is_named_one_by_one() ->
 
 
 def test_experts_with_adapters_are_a_loop_where_a_stack_has_no_grouped_kernel_for_them() -> None:
-    """prime-rl groups their GEMMs on Hopper alone. Elsewhere every expert is issued by itself, and
+    """prime-rl groups their GEMMs only on Hopper. Elsewhere every expert is issued by itself, and
     backward makes a gradient as large as what all of them read for each."""
     shape = catalog.load("models", ModelSpec, "qwen3-30b-a3b")
 
@@ -294,7 +294,7 @@ def test_experts_with_adapters_are_a_loop_where_a_stack_has_no_grouped_kernel_fo
         return float(work.issued.forward[0]), float(work.operators.backward[0])
 
     (few, short), (many, long) = (of(gpu, "experts") for gpu in ("h100", "b200"))
-    assert many == there(shape.routed).experts * few
+    assert many == not_none(shape.routed).experts * few
     assert long > 10 * short
     assert of("b200", "attention")[0] == of("h100", "attention")[0]
 
@@ -311,13 +311,13 @@ def test_lisa_trains_few_layers_and_passes_through_all() -> None:
     ends = (2 * model.vocab + 1) * model.hidden
     trained = ends + (every - ends) // 4
     assert trained_count(partly) == trained
-    states = [found(entry).memory for entry in (partly, visited, all_of)]
+    states = [estimates_of(entry).memory for entry in (partly, visited, all_of)]
     for memory, moments in zip(states, (trained, every, every), strict=True):
         assert memory.components["optimizer"][0] == pytest.approx(2 * 2 * moments)
         assert memory.components["parameters"][0] == 2 * every
     step, usual = (entry.timeline[0][-1]["gradients"][0] for entry in (states[1], states[2]))
     assert step == pytest.approx(usual * trained / every)
-    ours, whole = (found(entry).time for entry in (partly, all_of))
+    ours, whole = (estimates_of(entry).time for entry in (partly, all_of))
     name = next(n for n in ours.detail if "mlp_in" in n)
     # forward and one GEMM, and a quarter of the other
     assert 0.70 < ours.detail[name][0] / whole.detail[name][0] < 0.80
@@ -330,7 +330,7 @@ def test_sharded_frozen_weights_keep_a_second_layer_where_the_stack_does() -> No
     layout = {"zero": 3, "recompute": "full"}
     spec = lora(dropout=0.1)
     first, two = (
-        found(plans.plan(gpus=2, software=name, adapter=spec), **layout).memory
+        estimates_of(plans.plan(gpus=2, software=name, adapter=spec), **layout).memory
         for name in ("pytorch-fsdp", "hf-fsdp")
     )
     sets = [m.timeline[0][3]["recompute_working_set"][0] for m in (first, two)]

@@ -237,7 +237,7 @@ def test_a_pinned_request_is_answered_by_that_layout() -> None:
     again = answer_of(resolve(pick(options, plan, base)))
     assert again is not None
     assert again.chosen.table.layout(again.row) == base
-    assert sum(len(f.estimates.table.tp) for f in again.found if f.estimates is not None) == 1
+    assert sum(len(f.estimates.table.tp) for f in again.searches if f.estimates is not None) == 1
 
 
 def test_changes_beyond_an_options_bounds_are_not_advised() -> None:
@@ -337,7 +337,7 @@ def test_the_host_link_is_an_option_of_the_cluster() -> None:
 
 
 def test_recipes_are_advised_where_the_software_has_them() -> None:
-    """Dispatch, graphs and compiled code are candidates of the stacks that have them alone; a stack
+    """Dispatch, graphs and compiled code are candidates only for stacks that have them; a stack
     without graphs refuses them by name. What a search has taken of them is not advised again."""
 
     def candidates(stack: str, model: str, **more: Any) -> tuple[set[str], set[str]]:
@@ -369,7 +369,7 @@ def test_recipes_are_advised_where_the_software_has_them() -> None:
 
 
 def test_types_of_states_are_advised_beside_what_the_search_has_chosen() -> None:
-    """A master copy in remainders that the search took is no statement about the other states."""
+    """A master copy in remainders, chosen by the search, does not fix the other states."""
     words = "--model llama-2-7b --gpu a100-sxm4-40gb --gpus 8 --tp 1 --pp 1 --zero 1"
     more = " --micro-batch 2 --recompute none --stack megatron-core --advice 60"
     r = estimated(words + more)

@@ -237,8 +237,7 @@ def test_a_scenario_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_process_says_one_sentence(tmp_path: Path) -> None:
-    """What the tests above see in this process also holds where an uncaught error would end the
-    program."""
+    """The tests above, in a process that an uncaught error would end."""
     deep = tmp_path / "deep.yaml"
     deep.write_bytes(HOSTILE_YAML["nested"])
     for words in (

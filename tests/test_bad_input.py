@@ -227,7 +227,7 @@ def test_the_largest_cluster_is_doubted_by_its_option() -> None:
 
 
 def test_of_a_batch_with_many_divisors_some_micro_batches_are_tried() -> None:
-    """And which they are is said, as is that such a batch is doubted."""
+    """The answer lists them and doubts such a batch."""
     given = {"model": "llama-3-8b", "gpu": "h100", "gpus": 32, "global_batch": 7_207_200}
     answer = api.estimate(api.read_options(given | {"stack": "pytorch-fsdp"}), brief=True)
     assert any("--micro-batch" in text for text in answer.search.not_searched)

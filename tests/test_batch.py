@@ -15,7 +15,7 @@ import pytest
 from command import argv, dpplan, refused
 from hypothesis import given
 from hypothesis import strategies as st
-from there import there
+from not_none import not_none
 
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, read
@@ -39,7 +39,7 @@ REFERENCE = 64 * 512.0  # tokens of a step
 
 
 @cache
-def found(critical: str = "131072", sweep: str = "gpus=8..64", **changes: Any) -> Any:
+def answer_for(critical: str = "131072", sweep: str = "gpus=8..64", **changes: Any) -> Any:
     return batch.batch(
         BatchOptions(sweep=sweep, critical_batch=critical, learning_rate=1e-3, warmup="100M"),
         {**SMALL, **changes},
@@ -47,7 +47,7 @@ def found(critical: str = "131072", sweep: str = "gpus=8..64", **changes: Any) -
 
 
 def fitting(regime: str, **words: Any) -> list[Any]:
-    return [p for p in found(**words).regimes[regime].points if p.fits]
+    return [p for p in answer_for(**words).regimes[regime].points if p.fits]
 
 
 @pytest.mark.parametrize("regime", REGIMES)
@@ -64,7 +64,7 @@ def test_every_point_is_an_estimate_of_its_own(regime: str) -> None:
 def test_steps_and_tokens_of_the_points() -> None:
     """64 sequences of 512 tokens are a quarter of the critical batch: E_min is 4/5 of the 10 B,
     S_min that over 131,072."""
-    out = found()
+    out = answer_for()
     assert out.least.tokens == pytest.approx(8e9)
     assert out.least.steps == pytest.approx(8e9 / 131072)
     for curve in out.regimes.values():
@@ -132,7 +132,7 @@ def test_an_endless_critical_batch_leaves_throughput_alone() -> None:
 
 
 def test_far_beyond_the_critical_batch_steps_are_the_least_and_gpus_bring_nothing() -> None:
-    out = found(critical="512")
+    out = answer_for(critical="512")
     weak = out.regimes["weak"]
     assert weak.points[-1].steps == pytest.approx(out.least.steps, rel=0.01)
     assert weak.pays_until == 8
@@ -175,16 +175,16 @@ def test_the_floor_is_below_every_point_even_where_more_gpus_have_a_faster_layou
     ).regimes["weak"]
     points = [p for p in weak.points if p.fits]
     assert len(points) > 1
-    assert all(p.days > there(weak.floor_days) for p in points)
+    assert all(p.days > not_none(weak.floor_days) for p in points)
     assert points[0].step_seconds - points[0].exposed_s > min(
         p.step_seconds - p.exposed_s for p in points[1:]
     )
 
 
 def test_a_slow_network_is_named() -> None:
-    """Replicas alone, so that every point has the layout of the one before: the same gradients are
-    sent while each GPU computes less. Where pipelines are free, a deeper one may send less."""
-    out = found(critical="1e12", nic_bandwidth="2 Gbit/s", tp=1, pp=1)
+    """Data parallelism only, so that all points have one layout: the same gradients are sent while
+    each GPU computes less. Where pipelines are free, a deeper one may send less."""
+    out = answer_for(critical="1e12", nic_bandwidth="2 Gbit/s", tp=1, pp=1)
     why = out.regimes["strong"].why
     assert why.main == "communication"
     assert why.stops
@@ -195,13 +195,13 @@ def test_a_slow_network_is_named() -> None:
 
 
 def test_a_larger_critical_batch_is_never_slower() -> None:
-    rows = found().sensitivity
+    rows = answer_for().sensitivity
     assert [row.factor for row in rows] == [0.25, 1.0, 4.0]
     for regime in ("weak", "best"):
         days = [getattr(row, regime).days for row in rows]
         assert days == sorted(days, reverse=True)
-        assert getattr(rows[1], regime).days == found().regimes[regime].points[-1].days
-    alone = found(critical="524288").regimes["weak"].points[-1]
+        assert getattr(rows[1], regime).days == answer_for().regimes[regime].points[-1].days
+    alone = answer_for(critical="524288").regimes["weak"].points[-1]
     assert rows[2].weak.days == pytest.approx(alone.days, rel=1e-4)  # steps are whole
 
 
@@ -215,7 +215,7 @@ def test_the_reference_run_may_have_another_batch() -> None:
 
 
 def test_rates_and_warm_up_of_each_batch() -> None:
-    rows = {row.global_batch: row for row in found().batches}
+    rows = {row.global_batch: row for row in answer_for().batches}
     assert sorted(rows) == [64, 128, 256, 512]
     assert plain(rows[256].rates) == pytest.approx(
         {"linear": 4e-3, "root": 2e-3, "saturating": 1e-3 * 5 / 2}
@@ -224,8 +224,8 @@ def test_rates_and_warm_up_of_each_batch() -> None:
     assert rows[128].warmup_frac == pytest.approx(1e8 / rows[128].tokens)
     assert rows[256].least_steps_factor == pytest.approx(2, rel=1e-3)
     assert rows[256].least_tokens_factor == pytest.approx(2, rel=1e-3)
-    assert found().learning_rate.rule == "root"
-    assert found(optimizer="sgd").learning_rate.rule == "linear"
+    assert answer_for().learning_rate.rule == "root"
+    assert answer_for(optimizer="sgd").learning_rate.rule == "linear"
 
 
 @pytest.mark.parametrize(

@@ -45,19 +45,25 @@ def one_by_one(options: Options) -> tuple[bool, float, object, str] | None:
 REQUESTS = (
     {"gpus": 4, "global_batch": 32, "stack": "megatron-core"},
     {"gpus": 8, "global_batch": 32, "stack": "megatron-core"},
-    {"gpus": 8, "global_batch": 96, "stack": "megatron-core"},
+    {"gpus": 8, "global_batch": 96, "stack": "megatron-core", **PLAIN},
     {"gpus": 16, "global_batch": 64, "stack": "pytorch-fsdp"},
     {"gpus": 16, "global_batch": 64, "tp": 2, "zero": 1, **PLAIN},
     {"gpus": 8, "gpu": "rtx4090", "global_batch": 32, "price": 3.0, **PLAIN},
     {"gpus": 8, "gpu": "rtx4090", "global_batch": 32},
-    {"gpus": 1, "model": "llama-2-7b", "global_batch": 4, "gpu": "rtx4090"},  # does not fit
+    {
+        "gpus": 1,
+        "model": "llama-2-7b",
+        "global_batch": 4,
+        "gpu": "rtx4090",
+        **PLAIN,
+    },  # does not fit
     {
         "gpus": 3,
         "global_batch": 32,
         "gpus_per_node": 3,
         "stack": "pytorch-ddp",
     },  # no layout: 3 does not divide 32
-    {"gpus": 8, "model": "deepseek-v2-lite", "global_batch": 16, "stack": "megatron-core"},
+    {"gpus": 8, "model": "deepseek-v2-lite", "global_batch": 16, "stack": "megatron-core", **PLAIN},
     {"gpus": 16, "global_batch": 64, "jitter": "0.5%", "slow_hosts": "1%", **PLAIN},
     {"gpus": 8, "global_batch": 64, "jitter": "0.5%", "slow_hosts": "1%", **PLAIN},
     {"gpus": 16, "global_batch": 64, "length_mean": 200, "packing": "packed", **PLAIN},

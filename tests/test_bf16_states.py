@@ -11,7 +11,7 @@ from planner.estimate.memory import state_ledger
 from planner.estimate.state_types import bf16_states, state_of
 
 
-def told(software: str, states: str | None, **layout: int) -> Estimates:
+def estimates_of(software: str, states: str | None, **layout: int) -> Estimates:
     plan = plans.plan(software=software, state_precision=states)
     return evaluate(plan, plans.rows(8, {"zero": plan.stack.supports.zero[-1], **layout}))
 
@@ -52,7 +52,7 @@ def test_moments_follow_the_weights_unless_they_have_a_type_of_their_own(
 
 
 def test_half_the_states_and_less_to_move() -> None:
-    wide, narrow = told("pytorch-fsdp", None), told("pytorch-fsdp", "bf16")
+    wide, narrow = estimates_of("pytorch-fsdp", None), estimates_of("pytorch-fsdp", "bf16")
     for leaf in ("parameters", "optimizer"):
         both = [float(entry.memory.components[leaf][0]) for entry in (wide, narrow)]
         assert both[1] == both[0] / 2

@@ -29,7 +29,7 @@ SMALL = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 64, "tokens": "1T", "tp
 SMALL |= {"zero": 1, "stack": "megatron-core", "recompute": "none", "stack_defaults": True}
 
 
-def said(**given: Any) -> list[str]:
+def both_ways_of(**given: Any) -> list[str]:
     return api.estimate(api.read_options(given)).both_ways
 
 
@@ -48,10 +48,12 @@ def test_a_default_batch_on_many_gpus_is_answered_both_ways_first() -> None:
 
 
 def test_a_stated_value_is_not_answered_otherwise() -> None:
-    stated = said(**SMALL, global_batch=512, precision="bf16", price=2.0)
+    stated = both_ways_of(**SMALL, global_batch=512, precision="bf16", price=2.0)
     assert stated == []
-    assert len(said(**SMALL, global_batch=512, precision="bf16")) == 1  # the kind of price
-    assert any("--precision fp8" in entry for entry in said(**SMALL, global_batch=512, price=2.0))
+    assert len(both_ways_of(**SMALL, global_batch=512, precision="bf16")) == 1  # the kind of price
+    assert any(
+        "--precision fp8" in entry for entry in both_ways_of(**SMALL, global_batch=512, price=2.0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_other_defaults_that_decide_are_answered_both_ways(
     changes: dict[str, Any], words: str
 ) -> None:
     given = {**SMALL, "global_batch": 512, "precision": "bf16", **changes}
-    sentences = said(**given)
+    sentences = both_ways_of(**given)
     assert any(all(word in sentence for word in words.split("{}")) for sentence in sentences), (
         sentences
     )
@@ -95,7 +97,9 @@ def test_machines_that_are_taken_back_come_first_and_doubts_before_all() -> None
 
 def test_a_network_that_is_stated_is_not_answered_otherwise() -> None:
     given = {**SMALL, "gpu": "rtx4090", "tp": 4, "recompute": "full", "global_batch": 512}
-    assert not any("network" in entry for entry in said(**given, nic_bandwidth="100 Gbit/s"))
+    assert not any(
+        "network" in entry for entry in both_ways_of(**given, nic_bandwidth="100 Gbit/s")
+    )
 
 
 def test_evidence_on_a_card_is_thin_by_suites_or_by_error() -> None:
@@ -109,7 +113,7 @@ def test_evidence_on_a_card_is_thin_by_suites_or_by_error() -> None:
 
 
 def test_the_headline_says_what_it_rests_on_and_what_could_as_well_be_first() -> None:
-    """Two kinds of one price differ by their speed alone, by less than their bands."""
+    """Two kinds of equal price differ only in speed, by less than their bands."""
     given = {name: value for name, value in SMALL.items() if name not in ("gpu", "gpus")}
     given |= {"global_batch": 512, "price": 2.0}
     document = cluster(Limits(max_gpus=64), given, ["h100", "h200", "mi300x-192gb"])

@@ -1,4 +1,4 @@
-"""`dpplan calibrate` without a device: what is asked, and verification."""
+"""`dpplan calibrate` without a device: its options, and verification."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_cases_of_a_verification_are_not_those_of_a_fit() -> None:
     from planner.calibrate.overhead import fitted_cases
 
     for ranks in (1, 2, 8):
-        for mode in cases.MODES:
+        for mode in cases.EFFORT:
             assert not set(cases.unseen(ranks, mode)) & set(fitted_cases(ranks))
     assert len(cases.unseen(1, "default")) >= 8
     assert {case.parallel for case in cases.unseen(2, "default")} == set(cases.PARALLEL) - {

@@ -261,8 +261,8 @@ def test_what_a_calibration_says_of_others_is_read_with_it(
 
 
 def test_a_band_is_no_narrower_than_the_calibration_came_out(tmp_path: Path) -> None:
-    """What verification keeps in the file widens the band of an estimate, never narrows it, and is
-    of no other node."""
+    """Errors of the verification in the file widen the band of an estimate, never narrow it, and
+    apply only to that node."""
     path = tmp_path / "node.toml"
 
     def step(**verified: float) -> dict[str, Any]:

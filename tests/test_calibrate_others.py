@@ -76,8 +76,8 @@ def test_a_step_beside_other_programs_is_no_measurement() -> None:
 
 @pytest.mark.parametrize(("one_thread", "kept"), [(True, 0.0), (False, 0.3)])
 def test_cpu_time_of_one_thread_is_nobody_elses(one_thread: bool, kept: float) -> None:
-    """What never waits is timed by the CPU: others do not spoil it; all else is marked and kept so
-    in the records."""
+    """Work that never waits is timed by CPU seconds, which other processes do not spoil; other
+    samples are marked in the records."""
 
     class Crowded(Crowd):
         def share(self) -> float:

@@ -29,7 +29,7 @@ def number(tables: Tables, stack: str, table: str, name: str) -> float:
 
 
 def predicted(tables: Tables, case: Case) -> float:
-    """A step by numbers of its stack alone."""
+    """Step time predicted only from numbers of the stack."""
     stack = predict._LAYOUTS[case.parallel][0]
     tensor = (case.layers + 1) * 2 * number(tables, stack, "launch", "tensor_idle")
     moved = number(tables, stack, "fusion", "weight_bytes_moved") * weights(case)

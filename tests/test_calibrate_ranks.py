@@ -122,8 +122,7 @@ def test_two_ranks_measure_every_kind_of_case(measured: Path) -> None:
 
 
 def test_a_second_run_goes_on_from_the_records(measured: Path) -> None:
-    """What has its samples is not measured again: records only grow by cases that are still
-    open."""
+    """A case with all its samples is not measured again: records grow only by open cases."""
     path = record.path_of(measured)
     before = path.read_text(encoding="utf-8").splitlines()
     merged = record.merged(map(json.loads, before))
@@ -247,7 +246,7 @@ def test_a_rank_that_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_a_rank_alone_that_hangs_is_named(tmp_path: Path) -> None:
-    """Nobody else waits for it: an alarm ends the run."""
+    """Without another rank that waits for it, an alarm ends the run."""
     settings = Settings(
         records=str(tmp_path / "r.jsonl"),
         out=str(tmp_path / "x.toml"),
@@ -281,7 +280,7 @@ def test_a_full_disk_keeps_the_file_that_was_there(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(FEW, encoding="utf-8")
     out = tmp_path / "node.toml"
     out.write_text("schema_version = 1\n", encoding="utf-8")
-    words = (2 * 1024, "calibrate", "--quick", "--threads", "1", "--out", out)
+    words = (2 * 1024, *argv("calibrate --quick --threads 1 --processes 1 --out"), out)
     # nor may compiled modules, which Python cuts off without a word, for whoever imports them next
     answer = python(
         LIMITED,
@@ -301,13 +300,24 @@ def test_a_full_disk_keeps_the_file_that_was_there(tmp_path: Path) -> None:
     assert len(kept) > 1
 
 
+UNDER_TORCHRUN = """
+import runpy, sys
+for words in (["--out", sys.argv[1]], ["--help"]):
+    sys.argv = ["calibrate", *words]
+    try:
+        runpy.run_module("planner.calibrate", run_name="__main__")
+    except SystemExit as ended:
+        print("status", ended.code)
+print("loaded", *{"torch", "scipy"} & sys.modules.keys())
+"""
+
+
 def test_torchrun_starts_the_same_ranks(tmp_path: Path) -> None:
-    """A wrong request under torchrun is one sentence of rank 0; --help needs no torch."""
-    module = (
-        "import sys, runpy; sys.argv[0] = 'calibrate'; runpy.run_module('planner.calibrate',"
-        " run_name='__main__')"
-    )
-    answer = python(module, "--out", tmp_path / "none" / "x.toml")
-    assert answer.status == 2
+    """A wrong request under torchrun is one sentence of rank 0, without torch, as is --help."""
+    answer = python(UNDER_TORCHRUN, tmp_path / "none" / "x.toml")
     assert "missing folder" in answer.stderr
-    assert "--quick" in python(module, "--help").stdout
+    assert "--quick" in answer.stdout
+    wrong, shown, loaded = (
+        line for line in answer.stdout.splitlines() if line.startswith(("status", "loaded"))
+    )
+    assert (wrong, shown, loaded) == ("status 2", "status 0", "loaded")

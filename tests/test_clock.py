@@ -6,7 +6,7 @@ from typing import Any
 
 import plans
 import pytest
-from there import there
+from not_none import not_none
 
 from planner import api
 from planner.estimate.machine import machine
@@ -83,7 +83,7 @@ def test_a_limit_costs_time_and_saves_energy() -> None:
             **more,
         }
         out = api.estimate(Options(**given))  # type: ignore[arg-type]
-        return {"step": out.step.seconds, "energy": there(out.run.energy_kwh)}
+        return {"step": out.step.seconds, "energy": not_none(out.run.energy_kwh)}
 
     usual, limited = answer(), answer(power_limit="250 W")
     assert limited["step"] > usual["step"]

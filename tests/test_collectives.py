@@ -433,6 +433,6 @@ def test_a_fit_finds_the_numbers_that_made_a_table() -> None:
     calls = f.calls(
         [row | {"time_us": str(1e6 * time)} for row, time in zip(rows, times, strict=True)]
     )
-    parameters = f.told(calls, catalog.load("networks", LinkSpec, "nvlink4"))
+    parameters = f.determined(calls, catalog.load("networks", LinkSpec, "nvlink4"))
     result = f.fit(calls, parameters)
     assert result == pytest.approx(values, rel=1e-3)

@@ -13,7 +13,7 @@ from command import dpplan, refused
 from comparisons import SMALL, gpus_compared, swept
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from there import there
+from not_none import not_none
 
 from planner.formulas import scaling as formulas
 from planner.inputs.options import read_options
@@ -53,8 +53,8 @@ def test_parts_sum_to_the_whole_difference() -> None:
 
 def test_unequal_batches_are_compared_per_token() -> None:
     out = compare.compare(CompareOptions(vary=("global_batch=32,64",)), {**SMALL, "gpus": 8})
-    assert there(out.difference).per == "million tokens"
-    for row, point in zip(there(out.difference).rows, out.points, strict=True):
+    assert not_none(out.difference).per == "million tokens"
+    for row, point in zip(not_none(out.difference).rows, out.points, strict=True):
         assert row.seconds == pytest.approx(1e6 / point.throughput.tokens_per_s)
 
 
@@ -90,7 +90,7 @@ def test_differences_are_to_the_first_that_fits() -> None:
         {"model": "llama-2-7b", "gpus": 1, "seq_len": 512, "global_batch": 2, "optimizer": "sgd"},
     )
     assert [p.memory.fits for p in out.points] == [False, True]
-    assert there(out.difference).to == "mi300x"
+    assert not_none(out.difference).to == "mi300x"
 
 
 def test_scenario_files_side_by_side(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_equal_counts_spend_the_same_within_half_a_node(at: Any) -> None:
     out = compare.compare(CompareOptions(vary=("gpu=a100,rtx4090,h100",), at=at), given_)
     power = {"a100": 400, "rtx4090": 450, "h100": 700}
     each = [
-        there(p.cluster.usd_per_gpu_hour) if at == "cost" else power[p.label] for p in out.points
+        not_none(p.cluster.usd_per_gpu_hour) if at == "cost" else power[p.label] for p in out.points
     ]
     clusters = [p.cluster for p in out.points]
     target = 32 * each[0]
@@ -192,7 +192,7 @@ def test_no_price_no_equal_cost() -> None:
     with pytest.raises(PlanError, match="no price") as error:
         at_equal_cost("gb200-186gb,a100")
     assert error.value.field == "--at"
-    assert "no price" in there(at_equal_cost("a100,gb200-186gb").points[1].refused)
+    assert "no price" in not_none(at_equal_cost("a100,gb200-186gb").points[1].refused)
 
 
 def test_a_sweep_keeps_the_batch_or_the_batch_per_gpu() -> None:

@@ -70,9 +70,7 @@ def test_figures_hold_the_numbers_of_the_comparison() -> None:
     for i, row in enumerate(out.difference.rows[1:]):
         assert sum(bar["y"][i] for bar in bars[:-1]) == pytest.approx(row.difference_s)
         assert whole["y"][i] == row.difference_s
-    stacked = parts.parts_chart("parts", {p.label: p.step.components for p in out.points}).figure[
-        "data"
-    ]
+    stacked = parts.parts_chart({p.label: p.step.components for p in out.points}).figure["data"]
     assert [sum(bar["y"][i] for bar in stacked) for i in range(3)] == pytest.approx(
         [p.step.seconds for p in out.points]
     )

@@ -48,8 +48,8 @@ def test_codes_of_zero_pp_are_written_and_read_once_on_each_side() -> None:
 def test_gradients_are_reduced_beside_half_of_what_is_in_flight(
     vpp: int, microbatches: float, beside: float
 ) -> None:
-    """With chunks a rank ends those in flight (pp = 4, or fewer) one after another: the first is
-    beside none of them, the last beside all, (1 + n) / 2 in the mean."""
+    """With chunks a rank ends those in flight (n = pp = 4, or fewer) one after another: the first
+    reduces beside one, the last beside n, (1 + n) / 2 in the mean."""
     plan = plans.plan()
     assert plan.stack.overlap.interleaved_window
     schedule = "interleaved" if vpp > 1 else "1f1b"
@@ -74,8 +74,8 @@ def test_a_cache_keeps_a_window_of_a_windowed_layer() -> None:
 
 
 def test_a_copy_shares_its_link_with_collectives_of_the_layer() -> None:
-    """A layer of 3 s, a copy of 2 s: nothing shows alone, 1 s where 2 s of collectives take the
-    link; no more than the layer has are counted."""
+    """A layer of 3 s, a copy of 2 s: nothing is exposed without collectives, 1 s beside 2 s of
+    collectives on the link; no more than the layer has are counted."""
     exposed = [float(offload_exposed_s(3.0, 2.0, shared)) for shared in (0.0, 2.0, 9.0)]
     assert exposed == [0.0, 1.0, 2.0]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from there import there
+from not_none import not_none
 
 from benchmarks.studies import bands, chances, crossval, worth
 from benchmarks.studies.ablation import ablations
@@ -184,7 +184,7 @@ def test_a_platform_of_one_part_is_not_held_out() -> None:
     assert folds_of(suite("llm-foundry-h100")[:1]) == []
 
 
-def held(document: CrossValidation, kind: str) -> list[float | None]:
+def predicted_seconds(document: CrossValidation, kind: str) -> list[float | None]:
     return [row.predicted_step_s[kind] for row in document.rows]
 
 
@@ -198,11 +198,11 @@ def test_held_out_predictions_do_not_depend_on_what_was_measured_there() -> None
         for c, big in zip(runs, large, strict=True)
     ]
     before, after = cross_validate(runs), cross_validate(other)
-    assert held(before, "scale") == held(after, "scale")
-    assert [x is not None for x in held(before, "scale")] == large
-    assert held(before, "defaults") == held(after, "defaults")
-    assert held(before, "halves") != held(after, "halves")
-    assert there(after.kinds["scale"].all.mape) > there(before.kinds["scale"].all.mape)
+    assert predicted_seconds(before, "scale") == predicted_seconds(after, "scale")
+    assert [x is not None for x in predicted_seconds(before, "scale")] == large
+    assert predicted_seconds(before, "defaults") == predicted_seconds(after, "defaults")
+    assert predicted_seconds(before, "halves") != predicted_seconds(after, "halves")
+    assert not_none(after.kinds["scale"].all.mape) > not_none(before.kinds["scale"].all.mape)
 
 
 def test_a_suite_is_predicted_without_itself() -> None:
@@ -222,13 +222,13 @@ def test_a_suite_is_predicted_without_itself() -> None:
 
 
 def test_a_document_by_hand() -> None:
-    """Measured as on a platform with a clock 10 % down: defaults are too fast, one clock explains
-    it and is found."""
+    """Measured as on a platform with a clock 10 % down: defaults are too fast, and the fit finds
+    that clock."""
     runs = measured_as(suite("zero-bubble"), PLATFORM, {"clock": 0.9})
     document = cross_validate(runs, noise=0.02)
     kinds = document.kinds
-    assert there(kinds["defaults"].all.bias) < -0.04
-    mape = {name: there(kinds[name].all.mape) for name in ("clock", "halves", "defaults")}
+    assert not_none(kinds["defaults"].all.bias) < -0.04
+    mape = {name: not_none(kinds[name].all.mape) for name in ("clock", "halves", "defaults")}
     assert mape["clock"] < 0.01
     assert mape["halves"] < mape["defaults"] / 2
     (clock,) = document.clocks
@@ -259,7 +259,7 @@ def test_bands_rest_on_predictions_that_never_saw_the_suite() -> None:
         zip((r.run_id for r in rows), without_each_suite(runs.cases)[0].tolist(), strict=True)
     )
     for row, line in zip(rows, time_rows(rows, unseen), strict=True):
-        measured_s = there(row.measured_step_s)
+        measured_s = not_none(row.measured_step_s)
         assert line["measured_over_predicted"] == measured_s / unseen[row.run_id]
         assert line["measured_over_default"] == measured_s / row.predicted_step_s
     assert bands.coverage(time_rows(rows, unseen)) != bands.coverage(time_rows(rows))

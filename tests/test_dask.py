@@ -23,8 +23,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     result.end()
 
 
-def _asked() -> list[Options]:
-    """Requests of one layout each, and one that cannot be answered."""
+def _requests() -> list[Options]:
+    """200 requests with one layout each, and one that is refused."""
     words = {"model": "gpt2", "gpu": "h100", "gpus": 8, "tp": 1, "pp": 1, "zero": 1}
     words |= {"micro_batch": 1, "recompute": "none", "stack": "megatron-core"}
     return [
@@ -34,7 +34,7 @@ def _asked() -> list[Options]:
 
 
 def test_a_killed_worker_loses_nothing(cluster: Cluster) -> None:
-    request, seen = _asked(), []
+    request, seen = _requests(), []
 
     def kill(done: int, plan: int) -> None:
         seen.append((done, plan))

@@ -35,12 +35,12 @@ CONFIGS = sorted(Path(__file__).parent.glob("configs/*.json"))
 COUNTS = (3, 8, 24, 1000, 2048, 600_000)
 
 
-def asked(name: str, gpus: int = 8, **given: Any) -> Options:
+def options_of(name: str, gpus: int = 8, **given: Any) -> Options:
     return read_options({"model": name, "gpus": gpus, **given})
 
 
 def batch_of(model: ModelSpec, gpus: int, **given: Any) -> int:
-    options = asked(model.name, gpus, **given)
+    options = options_of(model.name, gpus, **given)
     return default_batch(options, model, sequence_length(options, model)).sequences
 
 
@@ -119,7 +119,7 @@ def test_the_flagship_is_one_question() -> None:
 def test_the_number_of_gpus_only_rounds(model: ModelSpec) -> None:
     """Powers of two, and numbers with small odd parts, get the published tokens within the
     rounding; other numbers no more than their layouts need."""
-    options = asked(model.name)
+    options = options_of(model.name)
     tokens = model.published.batch_tokens or BATCH_TOKENS
     wanted = tokens / sequence_length(options, model)
     for gpus in (8, 64, 24, 96):
@@ -147,9 +147,9 @@ def test_some_layout_divides_it(gpus: int, model: ModelSpec) -> None:
 
 def test_one_batch_over_counts_and_where_it_cannot_be() -> None:
     model = model_spec("llama-70b")[0]
-    some = [asked("llama-70b", n) for n in (8, 24, 40)]
+    some = [options_of("llama-70b", n) for n in (8, 24, 40)]
     assert {b.sequences for b in default_batches(some, model, 4096)} == {960}  # 2^6 x 3 x 5
-    far = [asked("llama-70b", n) for n in (8, 8 * 5003)]
+    far = [options_of("llama-70b", n) for n in (8, 8 * 5003)]
     first, last = default_batches(far, model, 4096)
     assert first.sequences == 1024
     assert last.sequences == 5003
@@ -160,7 +160,7 @@ def test_a_published_number_of_sequences_is_kept() -> None:
     model = model_spec("deepseek-v3")[0]
     assert {batch_of(model, n) for n in (2048, 24, 40, 120)} == {15360}
     assert batch_of(model, 2048, seq_len=8192) == 7680
-    assert "2412.19437" in default_batch(asked("deepseek-v3"), model, 4096).sentence
+    assert "2412.19437" in default_batch(options_of("deepseek-v3"), model, 4096).sentence
 
 
 # ----------------------------------------------------------------------------------- one sequence
@@ -168,7 +168,7 @@ def test_a_published_number_of_sequences_is_kept() -> None:
 
 def test_the_sequence_is_that_of_the_training() -> None:
     def length(name: str) -> int:
-        return sequence_length(asked(name), model_spec(name)[0])
+        return sequence_length(options_of(name), model_spec(name)[0])
 
     assert length("qwen2.5-0.5b") == 4096
     assert length("llama-3.1-405b") == 8192
@@ -179,7 +179,7 @@ def test_the_sequence_is_that_of_the_training() -> None:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_config_is_the_same_question_as_its_name(path: Path) -> None:
     named, read = (model_spec(word)[0] for word in (path.stem, str(path)))
-    options = asked(path.stem, 64)
+    options = options_of(path.stem, 64)
     length = sequence_length(options, named)
     assert sequence_length(options, read) == length
     assert (
@@ -192,21 +192,21 @@ def test_an_unknown_config_has_a_stated_default(tmp_path: Path) -> None:
     text = (Path(__file__).parent / "configs/qwen2.5-0.5b.json").read_text()
     path = tmp_path / "own.json"
     path.write_text(text.replace('"num_hidden_layers": 24', '"num_hidden_layers": 20'))
-    sentence = "\n".join(resolve(asked(str(path), gpu="a100")).assumptions)
+    sentence = "\n".join(resolve(options_of(str(path), gpu="a100")).assumptions)
     assert "sequence length 8,192, its training is not published" in sentence
     assert "it reads 32,768" in sentence
     assert "none is published" in sentence
 
 
 def test_a_precision_that_was_published_is_named() -> None:
-    assumptions = resolve(asked("deepseek-v3", 2048, gpu="h800")).assumptions
+    assumptions = resolve(options_of("deepseek-v3", 2048, gpu="h800")).assumptions
     assert any("was trained in fp8 (arXiv 2412.19437" in sentence for sentence in assumptions)
 
 
 # ------------------------------------------------------------------------- what a default decides
 
 
-def told(**given: Any) -> Estimate:
+def estimate_of(**given: Any) -> Estimate:
     return estimate(read_options(given))
 
 
@@ -215,28 +215,30 @@ def test_what_would_fit_without_a_default_is_said() -> None:
     loss as a plain script has it."""
     script = {"stack": "pytorch-ddp", "stack_defaults": True}
     given = {"model": "qwen2.5-0.5b", "gpu": "rtx5060ti-16gb", "gpus": 1, **script}
-    answer = told(**given)
+    answer = estimate_of(**given)
     assert not answer.memory.fits
     text = "\n".join(answer.without)
     assert "does not fit at the default sequence of 4,096 tokens; fits at 2,048" in text
     assert "--loss-chunks 8" in text
-    assert told(**given, loss_chunks=8).memory.fits
-    assert told(**{**given, "stack_defaults": False}).memory.fits  # another kernel of the loss
-    asked_for = told(**given, seq_len=4096)
+    assert estimate_of(**given, loss_chunks=8).memory.fits
+    assert estimate_of(
+        **{**given, "stack_defaults": False}
+    ).memory.fits  # another kernel of the loss
+    asked_for = estimate_of(**given, seq_len=4096)
     assert "default sequence" not in "\n".join(asked_for.without)
 
 
 def test_a_default_batch_that_starves_the_gpus_is_named() -> None:
     given = {"model": "gpt2-xl", "gpu": "h100", "gpus": 512}
-    assert any("the default batch limits" in sentence for sentence in told(**given).without)
-    stated = told(**given, global_batch=512)
-    assert stated.layout.global_batch == told(**given).layout.global_batch
+    assert any("the default batch limits" in sentence for sentence in estimate_of(**given).without)
+    stated = estimate_of(**given, global_batch=512)
+    assert stated.layout.global_batch == estimate_of(**given).layout.global_batch
     assert stated.without == []
 
 
 def test_a_chunked_loss_is_proposed_where_logits_dominate() -> None:
     script = {"stack": "pytorch-fsdp", "stack_defaults": True, "seq_len": 2048}
-    answer = told(model="qwen2.5-0.5b", gpu="rtx5060ti-16gb", gpus=1, **script)
+    answer = estimate_of(model="qwen2.5-0.5b", gpu="rtx5060ti-16gb", gpus=1, **script)
     assert answer.memory.fits
     chunked = [advice for advice in answer.advice if advice.changes == {"loss_chunks": 8}]
     assert chunked
@@ -244,6 +246,8 @@ def test_a_chunked_loss_is_proposed_where_logits_dominate() -> None:
 
 
 def test_no_chunked_loss_is_proposed_beside_a_kernel_that_keeps_no_logits() -> None:
-    answer = told(model="gemma-2-2b", gpu="rtx4090", gpus=8, seq_len=8192, stack="pytorch-fsdp")
+    answer = estimate_of(
+        model="gemma-2-2b", gpu="rtx4090", gpus=8, seq_len=8192, stack="pytorch-fsdp"
+    )
     assert answer.search.software["loss_kernel"] in ("fused", "fused-linear")
     assert not [advice for advice in answer.advice if "loss_chunks" in advice.changes]

@@ -1,5 +1,5 @@
-"""Distillation: a teacher in forward passes, its logits beside those of its student; the bytes of
-its losses are those of torch's own operators."""
+"""Distillation: a teacher in forward passes, its logits beside the student's; bytes of the losses
+as torch's operators keep them."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ def test_methods_are_compared_beside_a_teacher() -> None:
 
 
 def test_logits_of_both_by_hand() -> None:
-    """All words: 25 bytes per logit of the forward divergence, 8 of which are logits in fp32; the
-    k most likely alone: what cross-entropy takes, and 24 bytes for each."""
+    """All words: 25 bytes per logit of the forward divergence, 8 of which are logits in fp32; only
+    the k most likely: the bytes of cross-entropy, and 24 for each of the k."""
     every = TOKENS * STUDENT.padded_vocab
     assert logits(**TAUGHT) == pytest.approx(25 * every)
     top = logits(teacher_top_k=64, **TAUGHT) - logits()

@@ -255,7 +255,7 @@ def test_a_command_that_is_not_answered_as_stated_is_named(
 
 
 def test_the_worked_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its commands one after the other, in a folder with the examples alone; every number of a
+    """Its commands one after the other, in a folder with only the examples; every number of a
     paragraph is printed by the commands before it."""
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     monkeypatch.chdir(tmp_path)

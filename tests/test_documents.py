@@ -276,7 +276,8 @@ def test_answers_are_as_declared_and_every_key_occurs(
 
 
 def test_no_declaration_is_forgotten() -> None:
-    """What no answer holds is an answer, or the base of one; `Figures` hand their keys on."""
+    """A declaration that no answer contains is an answer or its base class; `Figures` pass their
+    keys on."""
     answers = [documents.declared(answer) for answer in documents.by_answer()]
     items = {part for kind in answers for part in _parts(kind, set())}
     bases = {base for kind in items for base in kind.__mro__}

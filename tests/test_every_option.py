@@ -1,9 +1,8 @@
 """Every option of every verb changes some answer or is refused with a reason: none is ignored.
 
 For each verb one small request, for each option its example from the table. Where an option matters
-only beside others, or only with another value, CONTEXT says so. The echo of the command is no part
-of an answer.
-"""
+only beside others, or only with another value, CONTEXT says so. The echo of the command is not
+compared."""
 
 from __future__ import annotations
 
@@ -20,7 +19,6 @@ from planner.rl import verb as splits
 from planner.rl.options import RlOptions
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
-from planner.specs.model import ModelSpec
 from planner.specs.options import Options, Row, command_line, rows
 from planner.specs.options.own import BatchOptions, CompareOptions, ScheduleOptions
 from planner.specs.options.parallel import AllReduceOptions, InputOptions, StrategySettings
@@ -296,10 +294,20 @@ def _without_echo(document: Any) -> Any:
     return [_without_echo(entry) for entry in document] if isinstance(document, list) else document
 
 
+FEW = {"models": ("gpt2", "gpt2-medium"), "gpus": ("a100-sxm4-80gb", "h100-sxm5-80gb")}
+every = catalog.load_all
+
+
+def _few(kind: str, spec: Any) -> Any:
+    """The entries of FEW of a kind; of other kinds all."""
+    return (
+        [catalog.load(kind, spec, name) for name in FEW[kind]] if kind in FEW else every(kind, spec)
+    )
+
+
 @pytest.fixture(autouse=True)
 def few_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two models, and few batches, bandwidths and lengths: what a question asks of every one, it
-    asks of them."""
+    """Two models and GPUs, and few batches, bandwidths and lengths, for verbs that try all."""
     monkeypatch.setattr(recommend.batches, "largest_published", lambda: ("", 64 * 2048))
     monkeypatch.setattr(runs, "_COUNTS", 2)
     monkeypatch.setattr(links, "_TIMES", (0.5, 2.0))
@@ -309,17 +317,13 @@ def few_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splits, "SHARES", ())
     monkeypatch.setattr(sizes, "CONTEXTS", ())
     monkeypatch.setattr(sizes, "MICRO_BATCHES", ())
-    few = [catalog.load("models", ModelSpec, name) for name in ("gpt2", "gpt2-medium")]
-    every = catalog.load_all
-    monkeypatch.setattr(
-        catalog, "load_all", lambda kind, spec: few if kind == "models" else every(kind, spec)
-    )
+    monkeypatch.setattr(catalog, "load_all", _few)
 
 
 @pytest.mark.parametrize("row", rows(Options).values(), ids=lambda row: row.name)
 def test_an_option_counts_or_is_refused(row: Row) -> None:
-    """By the verbs that do not take it, and the quick ones; of those that try many requests, and of
-    those that plan one as an estimate does, one for each option, in turn."""
+    """By all verbs that do not take it, and by the quick ones; verbs that try many requests and
+    verbs that plan as an estimate does take turns."""
     turn = [*rows(Options)].index(row.name)
     in_turn = (MANY[turn % len(MANY)], ALSO[turn // len(MANY) % len(ALSO)])
     items = [v for v in VERBS if v not in (*MANY, *ALSO) or v in in_turn or v not in row.verbs]
@@ -356,7 +360,7 @@ def _fault(verb: str, row: Row) -> str:
 
 @pytest.mark.parametrize("row", rows(Options).values(), ids=lambda row: row.name)
 def test_a_plain_request_ignores_nothing(row: Row) -> None:
-    """The option alone, without the options it may need; verbs take turns."""
+    """Only the option, without others that it may need; verbs take turns."""
     verbs = [verb for verb in PARTS if verb in row.verbs]
     if not verbs or row.name == "calibration":  # is a file
         return

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import dpplan, refused
-from contract_requests import REQUESTS, estimated
+from contract_requests import REQUESTS, estimate_of
 
 from planner.ledger import FORMULAS
 
@@ -24,7 +24,7 @@ def explained() -> Any:
 
 
 def test_explain_adds_the_tree_and_changes_nothing_else(explained: Any) -> None:
-    assert {k: v for k, v in explained.items() if k not in ("explain", "offload")} == estimated(
+    assert {k: v for k, v in explained.items() if k not in ("explain", "offload")} == estimate_of(
         "dense, fixed"
     ).json()
 

@@ -324,7 +324,7 @@ def test_what_cannot_be_said_is_listed() -> None:
 
 
 def test_eight_bit_adam_is_one_that_the_shards_take() -> None:
-    """Those of bitsandbytes fail on FSDP 2; where torch shards nothing, it is theirs."""
+    """bitsandbytes' states fail under FSDP 2; without shards of torch its optimizer is written."""
     given = {"model": "qwen2.5-7b", "gpu": "h100", "gpus": 8, "optimizer": "adam8bit"}
     for kind in ("axolotl", "trl", "hf-trainer", "ms-swift", "accelerate", "deepspeed"):
         zero = 2 if kind == "deepspeed" else 3
@@ -395,7 +395,7 @@ def test_a_file_plans_what_was_picked(kind: str) -> None:
 
 
 def test_the_head_of_a_file_has_the_numbers_of_that_file() -> None:
-    """Where a request states what a framework cannot say, beside those of the pick."""
+    """If a request states an option that a framework lacks, beside the numbers of the pick."""
     given = {**PLAN, "model": "llama-3.1-8b", "optimizer": "muon"}
     export = exported(given, to="torchtitan")
     assert "optimizer" in {entry.option for entry in export.not_expressible}

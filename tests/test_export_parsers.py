@@ -500,13 +500,13 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("cluster")
 def test_sbatch_takes_the_script(tmp_path: Path) -> None:
-    def said(text: str) -> str:
+    def sbatch_errors(text: str) -> str:
         file = tmp_path / "job.sbatch"
         file.write_text(text)
         words = ["sbatch", "--test-only", str(file)]
         return subprocess.run(words, capture_output=True, text=True, check=False).stderr
 
     text = text_of(exported(DENSE, to="megatron"), "job.sbatch")
-    assert re.search(r"to start at \S+ using \d+ processors on nodes n\[1-8\]", said(text))
-    assert "not available" in said(text.replace("gpus-per-node=8", "gpus-per-node=9"))
-    assert "unrecognized option" in said(text.replace("--nodes=", "--node-count="))
+    assert re.search(r"to start at \S+ using \d+ processors on nodes n\[1-8\]", sbatch_errors(text))
+    assert "not available" in sbatch_errors(text.replace("gpus-per-node=8", "gpus-per-node=9"))
+    assert "unrecognized option" in sbatch_errors(text.replace("--nodes=", "--node-count="))

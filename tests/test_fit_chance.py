@@ -12,7 +12,7 @@ import numpy as np
 import plans
 import pytest
 from command import dpplan, refused
-from there import there
+from not_none import not_none
 
 from benchmarks.studies.chances import coverage
 from benchmarks.studies.residuals import memory_rows
@@ -31,7 +31,9 @@ from planner.studies.validate.predict import validate_rows
 CASE = Case("k", "g", 0, sharded=False, pipeline=False, offload=False, experts=False)
 
 
-def said(relation: str, *ratios: float, suite: str = "a", stack: str = "k") -> list[dict[str, str]]:
+def runs_with(
+    relation: str, *ratios: float, suite: str = "a", stack: str = "k"
+) -> list[dict[str, str]]:
     """Runs like CASE that say this of their need over the predicted one."""
     return [
         {
@@ -65,17 +67,17 @@ def test_without_runs_the_chance_is_even_and_wide() -> None:
 
 
 def test_measured_peaks_move_and_narrow_it() -> None:
-    many = [row for i in range(40) for row in said("=", 1.1, suite=f"s{i}")]
+    many = [row for i in range(40) for row in runs_with("=", 1.1, suite=f"s{i}")]
     result = of(*many)
     assert needed_room(result, 0.5) == pytest.approx(1.1, rel=0.02)
     assert needed_room(result, 0.95) < needed_room(of(*many[:4]), 0.95) < needed_room(of(), 0.95)
     # forty runs of one suite say less than one each of forty suites
-    assert needed_room(of(*said("=", *[1.1] * 40)), 0.95) > needed_room(result, 0.95)
+    assert needed_room(of(*runs_with("=", *[1.1] * 40)), 0.95) > needed_room(result, 0.95)
 
 
 def test_runs_of_other_stacks_count_less() -> None:
     ours, other = (
-        of(*(row for i in range(10) for row in said("=", 1.1, suite=f"s{i}", stack=stack)))
+        of(*(row for i in range(10) for row in runs_with("=", 1.1, suite=f"s{i}", stack=stack)))
         for stack in ("k", "another")
     )
     assert needed_room(ours, 0.95) < needed_room(other, 0.95)
@@ -84,19 +86,19 @@ def test_runs_of_other_stacks_count_less() -> None:
 def test_that_it_ran_or_failed_counts() -> None:
     at = np.array(math.log(1.05))
     plain = chance_within(of(), at)
-    ran = [row for i in range(5) for row in said("<", 1.05, suite=f"s{i}")]
-    failed = [row for i in range(5) for row in said(">", 1.05, suite=f"s{i}")]
+    ran = [row for i in range(5) for row in runs_with("<", 1.05, suite=f"s{i}")]
+    failed = [row for i in range(5) for row in runs_with(">", 1.05, suite=f"s{i}")]
     assert chance_within(of(*ran), at) > plain > chance_within(of(*failed), at)
     # what ran with ten times the need says nothing of a need near the prediction
-    far = [row for i in range(5) for row in said("<", 10.0, suite=f"s{i}")]
+    far = [row for i in range(5) for row in runs_with("<", 10.0, suite=f"s{i}")]
     assert needed_room(of(*far), 0.95) == pytest.approx(needed_room(of(), 0.95), rel=0.05)
 
 
 def test_half_failures_at_one_place_halve_the_chance_there() -> None:
     """Self-consistency by hand: with many trials at one bound the chance there is the share that
     ran."""
-    rows = [row for i in range(150) for row in said("<", 1.2, suite=f"r{i}")]
-    rows += [row for i in range(50) for row in said(">", 1.2, suite=f"f{i}")]
+    rows = [row for i in range(150) for row in runs_with("<", 1.2, suite=f"r{i}")]
+    rows += [row for i in range(50) for row in runs_with(">", 1.2, suite=f"f{i}")]
     assert chance_within(of(*rows), np.array(math.log(1.2))) == pytest.approx(0.75, abs=0.02)
 
 
@@ -274,6 +276,8 @@ def test_chances_of_unseen_suites_are_scored() -> None:
     assert document.n == sum(row.need is not None for row in rows)
     assert sum(line.n for line in document.reliability) == document.n
     assert document.peaks == 54
-    assert 0.8 <= there(document.below_frac) <= 1
+    assert 0.8 <= not_none(document.below_frac) <= 1
     for line in document.reliability:
-        assert line.n == 0 or there(line.low) <= there(line.mean_chance) <= there(line.high)
+        assert line.n == 0 or not_none(line.low) <= not_none(line.mean_chance) <= not_none(
+            line.high
+        )

@@ -418,7 +418,7 @@ def test_kinds_of_fabric() -> None:
 @pytest.mark.parametrize("kind", GENERIC)
 @pytest.mark.parametrize("name", catalog.ids("gpus"))
 def test_naming_a_kind_of_fabric_keeps_the_cards_of_the_node(name: str, kind: str) -> None:
-    """Only cards that are slower than any of the kind are replaced, and what was assumed is said;
+    """Only cards that are slower than any of the kind are replaced, and the assumption is listed;
     the node's own kind changes nothing."""
     node, fabric = gpu(name).node, link(kind)
     options = Options(model="gpt2", gpu=name, gpus=2 * node.gpus_per_node)

@@ -172,14 +172,14 @@ def test_hosts_of_the_catalogue_exist_and_are_plausible() -> None:
 
 
 def test_a_host_is_that_of_the_request_of_the_cluster_or_of_the_gpu() -> None:
-    def found(**given: Any) -> Any:
+    def cluster_of(**given: Any) -> Any:
         return cluster_spec(Options(model="gpt2", **given))[0]
 
-    assert found(gpu="h200", gpus=8).host.id == "xeon-8480c"
-    assert not found(gpu="h200", gpus=8).host_stated
-    assert found(cluster="aws-p5", gpus=8).host.id == "epyc-7r13"
-    assert found(cluster="aws-p5", gpus=8).host_stated
-    named = found(gpu="h200", gpus=8, host="epyc-9004", host_threads=4)
+    assert cluster_of(gpu="h200", gpus=8).host.id == "xeon-8480c"
+    assert not cluster_of(gpu="h200", gpus=8).host_stated
+    assert cluster_of(cluster="aws-p5", gpus=8).host.id == "epyc-7r13"
+    assert cluster_of(cluster="aws-p5", gpus=8).host_stated
+    named = cluster_of(gpu="h200", gpus=8, host="epyc-9004", host_threads=4)
     assert (named.host.id, named.host_stated, named.host_threads) == ("epyc-9004", True, 4)
 
 

@@ -154,7 +154,7 @@ def test_what_is_not_understood_is_named(
 
 
 def test_no_key_that_shapes_a_tensor_is_taken_for_a_constant(tmp_path: Path) -> None:
-    """Names near those of constants, which shape tensors in one code or another."""
+    """Names like those constants have, which shape tensors in one code or another."""
     keys = (
         *("ffn_dim_multiplier", "qkv_multipliers", "pad_vocab_size_multiple", "kda_num_heads"),
         *("index_rope_head_dim", "time_step_rank", "moe_capacity_factor", "use_mla"),

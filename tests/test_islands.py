@@ -11,7 +11,7 @@ import plans
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from there import there
+from not_none import not_none
 
 from planner.estimate import communicate, evaluate
 from planner.estimate.all_reduce import ALGORITHMS, network
@@ -86,9 +86,9 @@ def test_expert_traffic_between_islands_takes_longer() -> None:
 
 def test_a_group_of_distant_ranks_spans_islands_sooner() -> None:
     near, far = (place(np.array([4.0]), stride * ONE, Tiers(8, 32.0)) for stride in (1.0, 16.0))
-    assert there(near.ranks_per_island).tolist() == [4]
+    assert not_none(near.ranks_per_island).tolist() == [4]
     assert not near.spans_islands[0]
-    assert there(far.ranks_per_island).tolist() == [2]
+    assert not_none(far.ranks_per_island).tolist() == [2]
     assert far.spans_islands[0]
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from recipes import RECIPES, said
+from recipes import RECIPES, stated
 
 from planner.formats import recipe as formats
 from planner.inputs.scenario import resolve
 from planner.specs.options import Options, rows
 
-SAID: dict[str, dict[str, Any]] = said("launch_files")
+SAID: dict[str, dict[str, Any]] = stated("launch_files")
 UNKNOWN = {
     "gpt_neox.yml": {"invented_key"},
     "bloom.sh": {"rampup-batch-size", "torchrun.nnodes"},

@@ -43,7 +43,7 @@ def _issued(plan: Plan, micro_batch: int = 1, **chosen: int) -> tuple[float, flo
 def test_unfused_operators_are_those_that_the_dispatcher_sees(
     norms: int, forward: int, backward: int
 ) -> None:
-    """Llama and Qwen 3 of transformers 5: operators per layer that are no views, counted by a
+    """Llama and Qwen 3 of transformers 5: operators per layer without views, counted by a
     TorchDispatchMode over models of two and of four layers in bf16."""
     ways = zip(
         _OTHERS,

@@ -9,7 +9,17 @@ import plans
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from law_plans import EXPERT_LAYOUTS, GPUS, LAYOUTS, PLANS, SHAPES, STACKS, one, plan, table
+from law_plans import (
+    EXPERT_LAYOUTS,
+    GPUS,
+    LAYOUTS,
+    PLANS,
+    SHAPES,
+    STACKS,
+    estimates_of,
+    plan,
+    table,
+)
 
 from planner.estimate import evaluate
 from planner.estimate.machine import Machine
@@ -137,7 +147,7 @@ def test_sequence_parallelism_shares_norms_and_residuals() -> None:
 def test_one_gpu_communicates_with_nobody() -> None:
     planned = plan(gpus=1)
     for chosen in ({}, {"zero": 1}, {"zero": 3, "recompute": "full"}):
-        result = one(planned, **chosen)
+        result = estimates_of(planned, **chosen)
         assert sum(kind.seconds[0] for kind in result.time.traffic) == 0
         assert result.time.components["data_parallel"][0] == 0
         assert result.memory.communicators[0] == 0
@@ -257,7 +267,7 @@ def test_a_slower_network_is_felt_only_across_nodes() -> None:
 def test_more_microbatches_lower_the_share_of_the_bubble(chosen: dict[str, Any]) -> None:
     shares = []
     for batch in (16, 32, 64, 128, 512):
-        time = one(plan(global_batch=batch), **chosen).time
+        time = estimates_of(plan(global_batch=batch), **chosen).time
         shares.append(float(time.components["bubble"][0] / time.seconds[0]))
     assert shares == sorted(shares, reverse=True)
     assert shares[0] > 2 * shares[-1] > 0
@@ -285,7 +295,7 @@ def test_virtual_stages_shrink_the_bubble_and_zero_bubble_more() -> None:
     software=st.sampled_from(["nanotron", "megatron-core"]),
 )
 def test_every_layer_is_on_a_stage(layers: int, pp: int, software: str) -> None:
-    result = one(plans.plan(plans.model(layers=layers), gpus=8, software=software), pp=pp)
+    result = estimates_of(plans.plan(plans.model(layers=layers), gpus=8, software=software), pp=pp)
     most, last = float(result.time.stage_layers[0]), float(result.time.last_layers[0])
     kept = (pp - 1) * most + last
     assert kept >= layers - 1e-9

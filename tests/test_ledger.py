@@ -27,7 +27,6 @@ from planner.ledger import (
     recording,
     scale,
     section,
-    take,
     total,
     under,
 )
@@ -66,12 +65,6 @@ def test_arithmetic_of_a_small_ledger() -> None:
     assert merge({"a": 1.0, "b": 2.0}, {"b": 3.0, "c": 4.0}) == {"a": 1.0, "b": 5.0, "c": 4.0}
     assert scale({"a": 1.5, "b": -2.0}, 2.0) == {"a": 3.0, "b": -4.0}
     assert total({}) == 0.0
-
-
-def test_take_keeps_what_has_no_rows() -> None:
-    taken = take({"column": np.arange(4.0), "constant": 7.0}, np.array([3, 1]))
-    assert taken["column"].tolist() == [3.0, 1.0]
-    assert taken["constant"] == 7.0
 
 
 @given(LEDGERS, LEDGERS)
@@ -265,6 +258,6 @@ def test_a_formula_says_what_it_is(name: str) -> None:
 
 
 def test_names_of_formulas_are_unique() -> None:
-    """The tree of an explanation calls them by name alone."""
+    """The tree of an explanation refers to formulas only by name."""
     names = [formula.name for formula in FORMULAS.values()]
     assert len(set(names)) == len(names)

@@ -55,7 +55,7 @@ TABS = {"lessons": {"/learn"}, "rl": {"/rl"}, "studies": {"/run", "/measured"}}
 
 
 def answers(folder: Path, left_out: set[str], words: list[list[str]]) -> tuple[Any, Any]:
-    """What a tree without these parts answers. The rest of it are links."""
+    """Answers of a tree without these parts, whose other files are links."""
     (folder / "planner").mkdir()
     for path in (ROOT / "planner").iterdir():
         if path.name not in left_out:

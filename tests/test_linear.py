@@ -43,7 +43,7 @@ def nasty(example: str, length: int) -> Iterator[str]:
         yield (begin + "1" * length)[: length - 1] + "\n"
 
 
-def asked(table: type[Record], row: Row, text: str) -> None:
+def read_value(table: type[Record], row: Row, text: str) -> None:
     if table is Options:
         api.read_options({"model": "gpt2", "gpu": "a100", "gpus": 4, row.name: text})
     else:
@@ -57,10 +57,10 @@ def test_no_text_of_an_option_takes_long(table: type[Record]) -> None:
         started = time.process_time()
         for text in nasty(row.says.example, LONG):
             with pytest.raises((PlanError, ValueError)):
-                asked(table, row, text)
+                read_value(table, row, text)
         for text in nasty(row.says.example, row.length):
             with contextlib.suppress(PlanError):
-                asked(table, row, text)
+                read_value(table, row, text)
         assert clock.ordinary_seconds(time.process_time() - started, SECONDS) < SECONDS, row.name
 
 

@@ -39,7 +39,7 @@ def in_the_model_file(x: Tensor, weight: Tensor, labels: Tensor) -> Any:
 
 
 def in_a_function(x: Tensor, weight: Tensor, labels: Tensor) -> Any:
-    """transformers since, and torchtitan: a copy in fp32 for the loss alone."""
+    """transformers since, and torchtitan: a copy in fp32 only for the loss."""
     return cross_entropy((x @ weight.T).float().view(-1, VOCAB), labels.reshape(-1))
 
 
@@ -82,8 +82,8 @@ def test_one_kernel_writes_gradients_over_logits() -> None:
 
 
 def test_compiled_chunks_keep_16_bit_logits_or_their_gradients() -> None:
-    """A large head: all gradients of logits, that of its input, and of its weight as a sum and
-    what the last chunk adds to it."""
+    """A large head: all gradients of logits, the input gradient, the weight gradient as a sum and
+    the share of the last chunk."""
     by_hand = 2 * 4096 * 128_000 + 2 * 4096 * 512 + 2 * 2 * 128_000 * 512
     result = counted("torchtune", loss_kernel="chunked", compile=True) * 4096 * 128_000
     assert result == max(by_hand, (2 + 2 / CHUNKS) * 4096 * 128_000)

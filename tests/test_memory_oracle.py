@@ -92,7 +92,7 @@ def test_masks_of_dropout(
     monkeypatch.setattr(torch.nn.functional, "dropout", fused)
     family, fields = MODELS[name]
 
-    def found(rate: float, layers: int, mode: str) -> tuple[float, float]:
+    def kept_and_predicted(rate: float, layers: int, mode: str) -> tuple[float, float]:
         monkeypatch.setitem(MODELS, name, (family, {**fields, **dict.fromkeys(rates, rate)}))
         torch_models.spec.cache_clear()
         seen = torch_models.kept_bytes(name, layers, mode, 2, 96, attention=attention)
@@ -106,7 +106,9 @@ def test_masks_of_dropout(
 
     for mode in ("none", "full"):
         for layers in (2, 4):
-            seen, predicted = np.subtract(found(0.1, layers, mode), found(0.0, layers, mode))
+            seen, predicted = np.subtract(
+                kept_and_predicted(0.1, layers, mode), kept_and_predicted(0.0, layers, mode)
+            )
             assert predicted == seen
             assert (seen > 0) == (mode == "none" or dropped != "attention")
     torch_models.spec.cache_clear()
@@ -136,8 +138,8 @@ def test_a_whole_step(name: str, mode: str, micro: int) -> None:
 
 
 def test_a_step_that_updates_in_backward() -> None:
-    """Gradients of one weight at a time, and of a tied embedding until its lookup has its share;
-    on 12 layers those of the whole model would be a fifth of the peak."""
+    """Gradients of one weight at a time, and of a tied embedding until its lookup has its share; on
+    12 layers, gradients of the whole model would be a fifth of the peak."""
     for name, mode, layers in (
         ("llama", "none", 4),
         ("llama", "full", 12),

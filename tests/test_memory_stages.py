@@ -388,37 +388,42 @@ def test_the_best_group_is_that_of_the_ledger(
 
 
 def test_workspaces_of_gemms_are_those_of_the_libraries() -> None:
-    """Allocated after training minus states, MiB: 16 on A100 with torch alone, 96 on H100 with
+    """Allocated after training minus states, MiB: 16 on A100 with only torch, 96 on H100 with
     Transformer Engine; grouped GEMMs have four more, and XLA none in torch's allocator."""
     mib = 2.0**20
     moe = plans.expert_model()
 
-    def found(software: str, gpu: str, shape: ModelSpec | None = None) -> float:
+    def workspace_mib(software: str, gpu: str, shape: ModelSpec | None = None) -> float:
         estimates = evaluate(
             plans.plan(shape, software=software, gpu=gpu, gpus=8), plans.rows(8, {})
         )
         return float(estimates.memory.components["workspaces"][0]) / mib
 
-    assert found("pytorch-fsdp", "a100-sxm4-80gb") == 16.25
-    assert found("pytorch-fsdp", "h100-sxm5-80gb") == 64
-    assert found("megatron-core", "a100-sxm4-80gb") == 20.25
-    assert found("megatron-core", "h100-sxm5-80gb") == 96
-    assert found("megatron-core", "h100-sxm5-80gb", moe) == 224
-    assert found("maxtext", "h100-sxm5-80gb") == 0
+    assert workspace_mib("pytorch-fsdp", "a100-sxm4-80gb") == 16.25
+    assert workspace_mib("pytorch-fsdp", "h100-sxm5-80gb") == 64
+    assert workspace_mib("megatron-core", "a100-sxm4-80gb") == 20.25
+    assert workspace_mib("megatron-core", "h100-sxm5-80gb") == 96
+    assert workspace_mib("megatron-core", "h100-sxm5-80gb", moe) == 224
+    assert workspace_mib("maxtext", "h100-sxm5-80gb") == 0
 
 
 def test_captured_graphs_take_memory_by_their_kernels() -> None:
     """None without graphs; parts take less than layers, and whole iterations hold each
     micro-batch."""
 
-    def found(*scopes: GraphScope) -> float:
+    def context_bytes(*scopes: GraphScope) -> float:
         estimates = evaluate(
             plans.plan(gpus=8, global_batch=64, mechanisms=(CudaGraphs(scopes),)),
             plans.rows(8, {"pp": 2}),
         )
         return float(estimates.memory.context[0])
 
-    none, part, layer, whole = found("none"), found("attn"), found("layer"), found("full")
+    none, part, layer, whole = (
+        context_bytes("none"),
+        context_bytes("attn"),
+        context_bytes("layer"),
+        context_bytes("full"),
+    )
     assert none < part < layer < whole
     # 4 replicas of 16 sequences: all in the graph, where two are in flight
     assert whole - none == pytest.approx(8 * (layer - none))

@@ -69,8 +69,8 @@ def test_small_config(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_config_as_transformers_writes_it(name: str, tmp_path: Path) -> None:
-    """What `save_pretrained` of the installed transformers writes is read without an unknown key,
-    as the same shape."""
+    """Configs that `save_pretrained` of the installed transformers writes are read without an
+    unknown key, as the same shape."""
     first, second = tmp_path / "config.json", tmp_path / "saved"
     first.write_text(json.dumps(SMALL[name]), "utf-8")
     transformers.AutoConfig.for_model(**SMALL[name]).save_pretrained(second)

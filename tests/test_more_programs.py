@@ -533,7 +533,7 @@ def test_key_value_heads_of_forks_of_megatron(flag: str, heads: int) -> None:
 
 
 def test_of_several_commands_one_is_read_whole_and_said() -> None:
-    """The GPUs of one command and the arguments of another are no plan."""
+    """The GPUs of one command are not combined with the arguments of another."""
     size = "--num-layers 8 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 1"
     text = (
         f"torchrun --nproc_per_node=2 pretrain_gpt.py {size}\n"

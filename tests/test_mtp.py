@@ -67,7 +67,7 @@ def test_every_depth_keeps_logits_and_the_inputs_of_its_norms_and_projection() -
 
 
 def test_a_module_may_have_several_layers() -> None:
-    """That of Nemotron 3 is an attention layer and one of experts, whatever the last layer is."""
+    """Nemotron 3's module is an attention layer and an expert layer, whatever the last layer is."""
     fields = keys_of("nemotron_h") | {"mtp": 2}
     words = list(dict.fromkeys(word for entry in fields["stack"] for word in entry["layers"]))[:2]
     model = ModelSpec.model_validate({**fields, "mtp_layers": words})

@@ -178,20 +178,20 @@ def test_without_the_extra_the_answer_says_what_to_install(monkeypatch: pytest.M
 def test_a_short_model_file_names_only_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
 
-    def said(text: str) -> str:
+    def refusal_of(text: str) -> str:
         file.write_text(text)
         with pytest.raises(PlanError) as caught:
             model_spec(str(file))
         return str(caught.value)
 
-    assert said("layers = 2\nhidden = 512").endswith(
+    assert refusal_of("layers = 2\nhidden = 512").endswith(
         "needs heads and vocab, too; inferred: ffn_hidden 1536"
     )
-    assert said("hidden = 512\nheads = 7\nlayers = 2\nvocab = 9").endswith(
+    assert refusal_of("hidden = 512\nheads = 7\nlayers = 2\nvocab = 9").endswith(
         "needs head_dim, too; inferred: kv_heads 7, ffn_hidden 1536"
     )
-    assert "unknown key; did you mean vocab?" in said("vocabb = 50\nlayers = 2")
-    assert "unknown key; it is layers here" in said("num_hidden_layers = 2")
+    assert "unknown key; did you mean vocab?" in refusal_of("vocabb = 50\nlayers = 2")
+    assert "unknown key; it is layers here" in refusal_of("num_hidden_layers = 2")
 
 
 def test_what_is_standard_is_inferred_and_said(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import plans
 import pytest
 from command import dpplan, refused
-from there import there
+from not_none import not_none
 
 from planner import api
 from planner.estimate import Estimates, evaluate
@@ -141,7 +141,7 @@ def test_gpus_of_a_host_share_its_bridges() -> None:
         link = plan.cluster.host_link
         alone, bridges = (
             float(link.bandwidth) * float(link.send_recv_frac),
-            float(there(link.host_bandwidth)),
+            float(not_none(link.host_bandwidth)),
         )
         rates.append(float(machine(plan).host_copy_bandwidth))
         assert rates[-1] == pytest.approx(min(alone, bridges / gpus))

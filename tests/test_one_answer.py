@@ -25,7 +25,7 @@ REQUESTS = {
 TOKENS = ("--tokens", "100B")
 
 
-def asked(verb: str, name: str, *more: object, gpus: bool = True) -> Any:
+def document_of(verb: str, name: str, *more: object, gpus: bool = True) -> Any:
     """The document of a verb for one of the requests."""
     model, gpu, count, options = REQUESTS[name]
     words = ["--model", model, "--gpu", gpu, *(("--gpus", count) if gpus else ()), *options]
@@ -34,7 +34,7 @@ def asked(verb: str, name: str, *more: object, gpus: bool = True) -> Any:
 
 @cache
 def estimated(name: str) -> Any:
-    return asked("estimate", name, *TOKENS, "--advice", 0)
+    return document_of("estimate", name, *TOKENS, "--advice", 0)
 
 
 def figures(report: Any) -> dict[str, float]:
@@ -46,17 +46,17 @@ def figures(report: Any) -> dict[str, float]:
 
 
 def of_search(name: str) -> Any:
-    return asked("search", name, *TOKENS, "--top", 1)["top"][0]
+    return document_of("search", name, *TOKENS, "--top", 1)["top"][0]
 
 
 def of_compare(name: str) -> Any:
     count = REQUESTS[name][2]
     pair = ("--vary", f"gpus={count},{2 * count}", "--jobs", 1)
-    return asked("compare", name, *TOKENS, *pair, gpus=False)["points"][0]
+    return document_of("compare", name, *TOKENS, *pair, gpus=False)["points"][0]
 
 
 def of_batches(name: str) -> Any:
-    rows = asked("recommend batch", name, "--jobs", 1)["rows"]
+    rows = document_of("recommend batch", name, "--jobs", 1)["rows"]
     batch = estimated(name)["layout"]["global_batch"]
     return next(row for row in rows if row["global_batch"] == batch)
 
@@ -73,16 +73,16 @@ def test_questions_asked_backwards_start_from_the_same_plan(name: str) -> None:
     estimate = estimated(name)
     count, step = estimate["cluster"]["gpus"], estimate["step"]["seconds"]
     most = ("--max-gpus", count, *TOKENS, "--jobs", 1)
-    (kind,) = asked("recommend cluster", name, *most, gpus=False)["types"]
+    (kind,) = document_of("recommend cluster", name, *most, gpus=False)["types"]
     same = next(entry for entry in kind["tried"] if entry["gpus"] == count)
     assert same["step_seconds"] == pytest.approx(step)
     assert same["days"] == pytest.approx(estimate["run"]["days"])
-    wires = asked("recommend bandwidth", name, "--jobs", 1)
+    wires = document_of("recommend bandwidth", name, "--jobs", 1)
     assert wires["layout"] == estimate["layout"]
     assert wires["step"]["seconds"] == pytest.approx(step)
-    assert asked("recommend offload", name)["layout"] == estimate["layout"]
+    assert document_of("recommend offload", name)["layout"] == estimate["layout"]
     sweep = ("--sweep", f"gpus={count}..{2 * count}", *TOKENS, "--jobs", 1)
-    first = asked("batch", name, *sweep, gpus=False)["regimes"]["strong"]["points"][0]
+    first = document_of("batch", name, *sweep, gpus=False)["regimes"]["strong"]["points"][0]
     assert first["step_seconds"] == pytest.approx(step)
     # in whole steps
     assert first["days"] == pytest.approx(estimate["run"]["days"], rel=1 / first["steps"])
@@ -92,7 +92,7 @@ def test_questions_asked_backwards_start_from_the_same_plan(name: str) -> None:
 def test_a_schedule_takes_the_step_without_what_comes_after_it(name: str) -> None:
     """Timed action by action: within 5 % of the closed forms of the estimate, which add the fixed
     cost of a step and, beside what layers wait for, the reductions at its end."""
-    estimate, timed = estimated(name), asked("schedule", name)
+    estimate, timed = estimated(name), document_of("schedule", name)
     parts, step = estimate["step"]["components"], estimate["step"]["seconds"]
     least = step - parts["overhead"] - parts["data_parallel"]
     reduced_s = max(timed["durations"]["optimizer_s"])

@@ -1,5 +1,5 @@
-"""One name, one number: wherever a document or what is printed of it says the same of a layout, it
-says the same number; parts of an answer do not contradict its verdict."""
+"""One name, one number: wherever a document or its text names a figure of a layout, the number is
+the same; parts of an answer do not contradict its verdict."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def numbers(value: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Names and numbers of an object and of nested objects, except those of other layouts."""
+    """Names and numbers of an object and of nested objects, except for other layouts."""
     for name, part in value.items():
         if isinstance(part, dict) and "pick" not in part:
             yield from numbers(part)
@@ -129,7 +129,7 @@ def test_what_is_printed_of_a_layout_has_one_number_under_one_name(name: str) ->
 
 @pytest.mark.parametrize("name", ["schedule", "schedule, experts"])
 def test_a_schedule_is_that_of_its_estimate(name: str) -> None:
-    """What is idle in a drawing is called so, and the bubble is the component of the estimate."""
+    """Idle time in a drawing is called idle, and the bubble is the component of the estimate."""
     result = document(name)
     assert "bubble" not in printed(name)
     step = result["estimate"]["step"]["seconds"]

@@ -29,7 +29,7 @@ from planner.specs.model import Experts, ModelSpec
 from planner.specs.names import OptimizerName
 
 
-def told(gpus: int, software: str, layout: dict[str, Any], **training: Any) -> Estimates:
+def estimates_of(gpus: int, software: str, layout: dict[str, Any], **training: Any) -> Estimates:
     shape = training.pop("model", None)
     plan = plans.plan(shape, software=software, gpus=gpus, **training)
     return evaluate(plan, plans.rows(gpus, layout))
@@ -134,17 +134,17 @@ def test_muon_shares_matrices_and_adam_the_rest() -> None:
     items = []
     for zero in (0, 1):
         layout = {"dp": 8, "ep": 8, "zero": zero}
-        memory = told(8, "megatron-core", layout, model=model, optimizer="muon").memory
+        memory = estimates_of(8, "megatron-core", layout, model=model, optimizer="muon").memory
         items.append(float(memory.components["optimizer"][0]))
     assert (items[0] - items[1]) / 2**30 == pytest.approx(1.0214 - 0.6912, rel=0.05)
 
 
 def test_muon_that_is_gathered_is_most_of_a_step_without_accumulation() -> None:
     """Each rank orthogonalises what all of them gather: much beside one micro-batch, little beside
-    many. Where matrices are dealt out a rank does its part alone."""
+    many. Where matrices are distributed, a rank does only its own."""
 
     def share(software: str, turns: int, **layout: int) -> tuple[float, float]:
-        time = told(
+        time = estimates_of(
             8, software, {"dp": 8, **layout}, optimizer="muon", global_batch=8 * turns, seq_len=256
         ).time
         work = float(time.components["optimizer"][0])
@@ -155,8 +155,8 @@ def test_muon_that_is_gathered_is_most_of_a_step_without_accumulation() -> None:
     assert few[0] > 4 * many[0]
     dealt, whole = (share("megatron-core", 1, zero=zero)[1] for zero in (1, 0))
     assert whole / 8 <= dealt < whole / 4
-    gathers = told(8, "pytorch-fsdp", {"dp": 8, "zero": 3}, optimizer="muon").time
-    adam = told(8, "pytorch-fsdp", {"dp": 8, "zero": 3}).time
+    gathers = estimates_of(8, "pytorch-fsdp", {"dp": 8, "zero": 3}, optimizer="muon").time
+    adam = estimates_of(8, "pytorch-fsdp", {"dp": 8, "zero": 3}).time
     extra = gathers.components["data_parallel"][0] - adam.components["data_parallel"][0]
     row = next(x for x in gathers.traffic if x.what == "a matrix for its update")
     assert float(row.seconds[0]) == pytest.approx(float(extra))
@@ -168,9 +168,9 @@ def test_muon_that_is_gathered_is_most_of_a_step_without_accumulation() -> None:
 def test_pages_leave_as_far_as_there_is_no_room() -> None:
     """On a GPU with a quarter of the states less memory than all takes, that quarter goes to host
     memory and comes back for the update."""
-    usual = told(1, "pytorch-fsdp", {})
+    usual = estimates_of(1, "pytorch-fsdp", {})
     need, states = float(usual.memory.device[0]), float(usual.memory.components["optimizer"][0])
-    wide = told(1, "pytorch-fsdp", {}, optimizer="paged-adam")
+    wide = estimates_of(1, "pytorch-fsdp", {}, optimizer="paged-adam")
     assert wide.memory.device[0] == need
     assert wide.memory.host[0] == 0
     assert wide.time.seconds[0] == usual.time.seconds[0]
@@ -203,7 +203,7 @@ def test_types_of_states() -> None:
     fp8 = plans.plan(software="megatron-core", moments_precision="fp8", master_precision="none")
     assert state_ledger(fp8)["optimizer"] == 2.0
     layout = {"dp": 8, "zero": 1}
-    before, after = (told(8, "megatron-core", layout, **t) for t in ({}, types))
+    before, after = (estimates_of(8, "megatron-core", layout, **t) for t in ({}, types))
     assert float(total(after.memory.components)[0]) < float(total(before.memory.components)[0])
     assert after.time.components["optimizer"][0] < before.time.components["optimizer"][0]
 
@@ -211,7 +211,7 @@ def test_types_of_states() -> None:
 def test_gradients_reduced_in_bf16_are_cast_for_the_update() -> None:
     layout = {"dp": 8, "zero": 1}
     kept = [
-        told(8, "megatron-core", layout, gradient_reduce=reduce).memory.timeline[0][-1]
+        estimates_of(8, "megatron-core", layout, gradient_reduce=reduce).memory.timeline[0][-1]
         for reduce in ("fp32", "bf16")
     ]
     parameters = float(kept[0]["parameters"][0]) / 2
@@ -292,10 +292,14 @@ def test_states_of_one_matrix_in_a_subspace() -> None:
 
 
 def test_a_lower_rank_takes_less_memory_and_a_subspace_found_takes_time() -> None:
-    def one(name: str, rank: int | None = None) -> Estimates:
-        return told(1, "pytorch-ddp", {}, optimizer=name, optimizer_rank=rank)
+    def estimates_with(name: str, rank: int | None = None) -> Estimates:
+        return estimates_of(1, "pytorch-ddp", {}, optimizer=name, optimizer_rank=rank)
 
-    whole, low, random = one("galore", 512), one("galore", 64), one("apollo", 64)
+    whole, low, random = (
+        estimates_with("galore", 512),
+        estimates_with("galore", 64),
+        estimates_with("apollo", 64),
+    )
     assert low.memory.components["optimizer"][0] < whole.memory.components["optimizer"][0]
     assert low.memory.components["optimizer"][0] == random.memory.components["optimizer"][0]
     assert random.time.seconds[0] < low.time.seconds[0]

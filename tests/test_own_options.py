@@ -55,7 +55,7 @@ ELSEWHERE = {
 
 
 def options() -> list[str]:
-    """ "VERB OPTION" of every option that belongs to one verb alone."""
+    """ "VERB OPTION" of every option that belongs to only one verb."""
     return [
         f"{verb} {name}"
         for verb in COMMANDS

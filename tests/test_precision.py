@@ -113,8 +113,8 @@ def test_transformer_engine_s_own_times_on_b300() -> None:
 
 
 def test_what_weights_take() -> None:
-    """Per weight of a layer: Megatron-Core keeps 16 bit and both copies beside it, NeMo the copies
-    alone, of which a per-tensor recipe needs two on Hopper and one on Blackwell; blocks of NeMo
+    """Per weight of a layer: Megatron-Core keeps 16 bit and both copies beside it, NeMo only the
+    copies, of which a per-tensor recipe needs two on Hopper and one on Blackwell; blocks of NeMo
     stay beside 16 bit."""
     megatron = plan("mxfp8", stack="megatron-core")
     wide = leaf(plan("bf16"), "parameters", zero=1)

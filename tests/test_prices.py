@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command import dpplan, refused
-from there import there
+from not_none import not_none
 
 from planner import api
 from planner.inputs import catalog
@@ -123,7 +123,7 @@ def test_no_comparison_mixes_kinds_of_price(market: str | None) -> None:
     assert {p.cluster.price_market for p in out.points} == {market or MARKETS[0]}
     known = {p.label: p.run.cost_usd for p in out.points if p.run.cost_usd is not None}
     assert set(known) == {p.label for p in out.points if p.cluster.price_missing is None}
-    cheapest = there(out.prices.cheapest)
+    cheapest = not_none(out.prices.cheapest)
     assert cheapest.label == min(known, key=lambda label: known[label])
     assert cheapest.cost_usd == pytest.approx(min(known.values()))
     assert "a800-sxm4-80gb" not in known or market == "survey-lowest"
@@ -134,8 +134,8 @@ def test_what_is_cheapest_elsewhere_is_what_is_cheapest_there() -> None:
     assert here.covering == ["survey-lowest"]
     for item in here.elsewhere:
         other = side_by_side(GPUS, market=item.market).prices
-        its = there(other.cheapest)
-        assert its.label == item.label != there(here.cheapest).label
+        its = not_none(other.cheapest)
+        assert its.label == item.label != not_none(here.cheapest).label
         assert its.cost_usd == pytest.approx(item.cost_usd)
         assert not other.elsewhere or its.market == item.market
     elsewhere = {entry.market for entry in here.elsewhere}
@@ -143,7 +143,7 @@ def test_what_is_cheapest_elsewhere_is_what_is_cheapest_there() -> None:
     assert interrupted.isdisjoint(elsewhere)  # such runs take longer than on machines that stay
     for market in set(MARKETS) - interrupted - elsewhere - {MARKETS[0]}:
         cheapest = side_by_side(GPUS, market=market).prices.cheapest
-        assert cheapest is None or cheapest.label == there(here.cheapest).label
+        assert cheapest is None or cheapest.label == not_none(here.cheapest).label
 
 
 def test_the_order_of_gpus_changes_nothing() -> None:
@@ -265,6 +265,6 @@ def test_spot_can_cost_more_than_machines_that_are_kept() -> None:
         api.estimate(api.read_options({**given, "market": market}), brief=True)
         for market in ("spot", "on-demand")
     )
-    assert there(dear.cluster.usd_per_gpu_hour) < there(cheap.cluster.usd_per_gpu_hour)
-    assert there(dear.run.cost_usd) > there(cheap.run.cost_usd)
+    assert not_none(dear.cluster.usd_per_gpu_hour) < not_none(cheap.cluster.usd_per_gpu_hour)
+    assert not_none(dear.run.cost_usd) > not_none(cheap.run.cost_usd)
     assert any("taken back" in assumption for assumption in dear.assumptions)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.inputs.huggingface.code import JOINED_ROTARY, NARROW_SOFTMAX, WIDE_NORMS, held
+from planner.inputs.huggingface.code import JOINED_ROTARY, NARROW_SOFTMAX, WIDE_NORMS, holds_of
 
 transformers = pytest.importorskip("transformers")
 
@@ -48,12 +48,12 @@ def test_others_do_neither(family: str) -> None:
     code = code_of(family)
     assert not re.search(WIDE, code)
     assert not re.search(JOINED, code)
-    assert held({}, family, "") == ()
+    assert holds_of({}, family, "") == ()
 
 
 def test_words_of_a_config() -> None:
-    words = held({"activation_function": "gelu_new"}, "gpt2", "")
+    words = holds_of({"activation_function": "gelu_new"}, "gpt2", "")
     assert words == ("composed gelu", "narrow softmax")
     caps = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-    assert held(caps, "gemma2", "") == ("wide norm", "capped scores", "capped logits")
-    assert held({"final_logit_softcapping": None}, "llama", "") == ()
+    assert holds_of(caps, "gemma2", "") == ("wide norm", "capped scores", "capped logits")
+    assert holds_of({"final_logit_softcapping": None}, "llama", "") == ()

@@ -1,10 +1,9 @@
 """Frozen weights in fewer bits beside adapters: bytes of a matrix as the libraries keep it, of a
 model as it was measured, buffers, time, and refusals.
 
-Sizes of bitsandbytes are those that its 0.50.2 gave on a CPU for a 4096 x 1024 weight
-(functional.quantize_4bit, int8_vectorwise_quant), of torchao those of to_nf4 of 0.18; of GPTQ those
-of the buffers that qlinear_tritonv2.py of AutoGPTQ registers.
-"""
+Sizes: bitsandbytes 0.50.2 on a CPU for a 4096 x 1024 weight (functional.quantize_4bit,
+int8_vectorwise_quant); torchao 0.18, to_nf4; GPTQ from the buffers that qlinear_tritonv2.py of
+AutoGPTQ registers."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from planner.specs.quantised import BASES
 LORA = AdapterSpec(rank=16, targets=("q_proj", "k_proj", "v_proj", "o_proj"), precision="fp32")
 
 
-def told(base: str | None, gpus: int = 1, model: Any = None, **layout: Any) -> Estimates:
+def estimates_of(base: str | None, gpus: int = 1, model: Any = None, **layout: Any) -> Estimates:
     plan = plans.plan(
         model, software="hf-fsdp", gpus=gpus, adapter=LORA, base_precision=base, seq_len=1024
     )
@@ -104,14 +103,14 @@ def test_what_was_measured_after_training() -> None:
     adapters and moments in fp32 (fms-acceleration, scripts/benchmarks/refs)."""
     mistral = catalog.load("models", ModelSpec, "mistral-7b")
     for base, measured in (("nf4-double", 4.0107), ("gptq", 4.0390)):
-        answer = told(base, model=mistral)
+        answer = estimates_of(base, model=mistral)
         kept = sum(leaf(answer, name) for name in ("parameters", "optimizer", "workspaces"))
         assert kept / 2**30 == pytest.approx(measured, rel=0.003)
 
 
 def test_embedding_head_norms_and_routers_stay_in_16_bit() -> None:
     for shape in (plans.model(), plans.expert_model()):
-        wide, narrow = told(None, model=shape), told("fp8", model=shape)
+        wide, narrow = estimates_of(None, model=shape), estimates_of("fp8", model=shape)
         kinds = layers_of(shape).kinds
         stay = ("router", "norm", "bias")
         each = sum(
@@ -125,7 +124,7 @@ def test_embedding_head_norms_and_routers_stay_in_16_bit() -> None:
 
 
 def test_a_matrix_is_made_in_16_bit_for_each_gemm() -> None:
-    answer = told("nf4", micro_batch=1)
+    answer = estimates_of("nf4", micro_batch=1)
     largest = 2 * 512 * 1408
     assert [leaf(answer, "dequantised_weights", phase) for phase in range(7)] == [
         0.0,
@@ -151,13 +150,15 @@ def test_int8_makes_its_matrix_in_the_type_it_was_given() -> None:
 
 
 def test_shards_travel_as_they_are_kept() -> None:
-    wide, narrow = (told(base, 8, zero=3) for base in (None, "nf4-double"))
+    wide, narrow = (estimates_of(base, 8, zero=3) for base in (None, "nf4-double"))
     for name in ("parameters", "gathered_layers"):
         assert leaf(narrow, name, 1) < 0.6 * leaf(wide, name, 1)
 
 
 def test_making_them_takes_time_and_int8_multiplies_codes_forward() -> None:
-    seconds = [float(told(base).time.seconds[0]) for base in (None, "nf4-double", "int8", "fp8")]
+    seconds = [
+        float(estimates_of(base).time.seconds[0]) for base in (None, "nf4-double", "int8", "fp8")
+    ]
     assert seconds[0] < min(seconds[1:])
     assert seconds[2] < seconds[3]
 

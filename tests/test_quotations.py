@@ -1,5 +1,5 @@
-"""What our sources say is quoted right: numbers of a table stand in the text it quotes, and phrases
-of ours hold what the passage says."""
+"""Quotations of sources are right: numbers of a table stand in the text it quotes, and phrases of
+ours hold what the passage says."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Numbers of the option table: each has bounds, just outside is refused in every place that takes
-it, just inside is answered with finite figures; the same of numbers in files."""
+it, just inside is answered with finite figures; numbers in files likewise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, cast, get_args
 import jsonschema
 import pytest
 from command import dpplan, refused
-from there import there
+from not_none import not_none
 
 from planner import api
 from planner.inputs import scenario_file
@@ -128,9 +128,9 @@ REQUESTED = {row.name: row for row in rows(Options).values() if row.is_number}
 def test_command_line_scenario_form_and_schema_draw_the_same_line(
     name: str, tmp_path: Path
 ) -> None:
-    """What one takes all take, and what one refuses all refuse."""
+    """A value is accepted by all or refused by all."""
     row, schema = REQUESTED[name], jsonschema.Draft202012Validator(scenario_schema())
-    inside = [there(row.says.least), there(row.says.most)]
+    inside = [not_none(row.says.least), not_none(row.says.most)]
     for value, good in [*((x, True) for x in inside), *((x, False) for x in outside(row))]:
         typed, file = spelled(row, value), tmp_path / "scenario.json"
         file.write_text(json.dumps({"model": "gpt2", name: typed}))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from command import dpplan, refused
 from fastapi.testclient import TestClient
-from recipes import RECIPES, said
-from there import there
+from not_none import not_none
+from recipes import RECIPES, stated
 
 from planner.formats import recipe as formats
 from planner.formats.plan import planned, texts
@@ -207,7 +207,7 @@ def test_a_plan_that_its_own_arguments_contradict_is_an_answer() -> None:
     )
     recipe = read_files({"a.sh": text}, {"gpu": "h100", "gpus": 8})
     assert recipe.estimate is None
-    assert "batch" in there(recipe.refused)
+    assert "batch" in not_none(recipe.refused)
 
 
 def test_hybrid_shards_of_gathered_weights() -> None:
@@ -230,8 +230,7 @@ def test_hybrid_shards_of_gathered_weights() -> None:
 
 
 def test_what_follows_and_is_refused_by_the_model_is_said() -> None:
-    """Rows padded to the longest are what TRL has where nothing is said: attention to chosen keys
-    has no time for them."""
+    """TRL pads rows to the longest by default, for which sparse attention has no time model."""
     text = "model_name_or_path: deepseek-ai/DeepSeek-V3.2\nbf16: true\nmax_length: 4096\n"
     given = {"gpu": "h100", "gpus": 64, "seq_len": 4096}
     *_, note = planned({"train.yaml": text}, {**given, "length_mean": 500}).recipe.notes
@@ -270,7 +269,7 @@ def test_the_same_over_http(client: TestClient) -> None:
 
 
 # recipe -> some of the options that it says
-SAID = said("megatron")
+SAID = stated("megatron")
 
 
 def test_recipes_around_megatron() -> None:
@@ -335,7 +334,7 @@ def test_hostile_files_are_read_or_refused_at_once() -> None:
 
 
 def test_broken_files_are_one_sentence_with_their_place() -> None:
-    """Of every syntax, where it breaks; of names and widths that are none, which."""
+    """For every syntax, the place where it breaks; for impossible names and widths, the value."""
     broken = {
         "a.yaml": ("base_model: x\nlist: [1, 2\nseed: {", "line 3, column"),
         "b.yaml": ("base_model: x\nseed: \x00", "line 2, column 7"),

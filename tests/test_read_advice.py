@@ -6,8 +6,8 @@ import re
 
 from command import dpplan
 from fastapi.testclient import TestClient
+from not_none import not_none
 from recipes import RECIPES
-from there import there
 
 from planner.formats.documents.read import Edit, Read
 from planner.formats.verbs.read import read
@@ -25,7 +25,7 @@ def edited(text: str, edits: list[Edit]) -> str:
         name = stored.partition(":")[0]
         assert name.strip().lstrip("-").replace("-", "_").endswith(item.argument.lstrip("-"))
         lines[at] = None if item.after is None else f"{name}: {item.after}"
-    indent = there(re.match(" *", text.splitlines()[placed[0][0]]))[0]
+    indent = not_none(re.match(" *", text.splitlines()[placed[0][0]]))[0]
     new = [f"{indent}{edit.argument}: {edit.after}" for edit in edits if not edit.place]
     kept = [line for line in lines[: placed[0][0] + 1] if line is not None]
     return "\n".join(
@@ -54,7 +54,7 @@ def test_the_edited_files_say_the_better_recipe() -> None:
 
 def test_why_it_runs_out_of_memory_and_what_makes_it_fit() -> None:
     recipe = read({"a.yml": (RECIPES / "maxtext.yml").read_text()}, GIVEN)
-    why, memory = recipe.out_of_memory, there(recipe.estimate).memory
+    why, memory = recipe.out_of_memory, not_none(recipe.estimate).memory
     assert why is not None
     assert recipe.remedy is not None
     assert why.missing_bytes == -memory.headroom_bytes > 0
@@ -114,4 +114,4 @@ def test_what_files_leave_out_is_as_their_program_has_it() -> None:
     recipe = read({"run.sh": "torchrun pretrain_gpt.py --num-layers 24 --bf16"}, given)
     assert recipe.command is not None
     assert "--stack-defaults" in recipe.command
-    assert there(recipe.estimate).search.software == {}
+    assert not_none(recipe.estimate).search.software == {}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recipes import RECIPES, said
+from recipes import RECIPES, stated
 
 from planner.formats import (
     accelerate,
@@ -38,14 +38,14 @@ def of(options: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 # what each file says, or several together
-SAYS = said("trainers")
+SAYS = stated("trainers")
 
 
 # of arguments of adapters
-ADAPTED = said("adapted")
+ADAPTED = stated("adapted")
 
 
-TASKS = said("tasks")
+TASKS = stated("tasks")
 
 
 def test_objectives_of_preferences() -> None:
@@ -89,7 +89,7 @@ def test_two_files_that_contradict_each_other_are_refused() -> None:
         formats.read({"a.yaml": text, "b.yaml": two})
 
 
-BROKEN = said("broken")
+BROKEN = stated("broken")
 
 
 def test_values_that_mean_nothing_are_not_understood() -> None:

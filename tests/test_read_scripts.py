@@ -71,7 +71,7 @@ def notebook(code: str) -> str:
     return json.dumps({"nbformat": 4, "cells": cells})
 
 
-def said(name: str, text: str) -> dict[str, Any]:
+def options_in(name: str, text: str) -> dict[str, Any]:
     """The plan of a script, all of whose arguments are understood."""
     recipe = formats.read({name: text})
     assert [n for n, argument in recipe.arguments.items() if argument.use == "not understood"] == []
@@ -127,17 +127,17 @@ IN_FOUR_BIT = {"base_precision": "nf4-double", "optimizer": "paged-adam8bit"}
     ids=("python", "unsloth", "command", "objective", "llama-factory"),
 )
 def test_a_script_says_its_plan(name: str, text: str, kind: str, options: dict[str, Any]) -> None:
-    result = said(name, text)
+    result = options_in(name, text)
     assert {option: result.get(option) for option in options} == options
     assert formats.read({name: text}).kinds[0] == kind
 
 
 def test_a_notebook_is_the_script_of_its_cells() -> None:
-    assert said("colab.ipynb", notebook(UNSLOTH)) == said("run.py", UNSLOTH)
+    assert options_in("colab.ipynb", notebook(UNSLOTH)) == options_in("run.py", UNSLOTH)
 
 
 def test_bf16_where_the_card_has_it_is_left_to_the_card() -> None:
-    assert "precision" not in said("run.py", UNSLOTH)
+    assert "precision" not in options_in("run.py", UNSLOTH)
 
 
 def test_the_last_of_two_configurations_counts_and_both_are_listed() -> None:

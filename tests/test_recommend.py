@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from clusters_found import GIVEN, found, rerun
+from clusters_found import GIVEN, recommended, rerun
 from command import argv, dpplan, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from there import there
+from not_none import not_none
 
 from planner import api
 from planner.inputs import catalog
@@ -33,7 +33,7 @@ def tried(document: Any, machine: str) -> list[Any]:
 def test_the_size_below_is_said_of_the_smallest_and_not_of_the_best() -> None:
     """Where the best is not the smallest, both stand there: fewer GPUs that are within the
     limits are never passed over."""
-    document = found(5.0, goal="fastest")
+    document = recommended(5.0, goal="fastest")
     lines = [line for block in view(document).blocks for line in block.below]
     passed = 0
     for kind in document.types:
@@ -51,7 +51,7 @@ def test_the_size_below_is_said_of_the_smallest_and_not_of_the_best() -> None:
 
 def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() -> None:
     days = 5.0
-    for kind in found(days).types:
+    for kind in recommended(days).types:
         rows = kind.tried
         smallest = kind.smallest_gpus
         if smallest is None:
@@ -64,10 +64,10 @@ def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() ->
             assert kind.below.gpus == below[-1].gpus
             assert kind.below.why
     for aim in GOALS:
-        answer = found(days).answers.by_goal[aim]
+        answer = recommended(days).answers.by_goal[aim]
         full = rerun(answer.command)
         assert full.memory.fits
-        assert there(full.run.days) <= days
+        assert not_none(full.run.days) <= days
         assert full.run.days == pytest.approx(answer.days, rel=1e-9)
         assert full.run.cost_usd == pytest.approx(answer.cost_usd) if answer.cost_usd else True
         assert full.cluster.gpus == answer.gpus
@@ -78,7 +78,7 @@ def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() ->
 
 
 def test_the_answers_are_the_best_of_all_that_is_tried() -> None:
-    out = found(5.0)
+    out = recommended(5.0)
     rows = [(kind.machine, row) for kind in out.types for row in kind.tried if row.within]
     assert out.answers.smallest.gpus == min(row.gpus for _, row in rows)
     assert out.answers.fastest.days == min(row.days for _, row in rows)
@@ -94,7 +94,7 @@ LIMITS = st.sampled_from((1.0, 2.0, 5.0, 20.0))
 @settings(max_examples=12, deadline=None)
 @given(value=LIMITS, other=LIMITS, aim=st.sampled_from(GOALS))
 def test_more_time_never_gives_a_worse_answer(value: float, other: float, aim: str) -> None:
-    less, more = (found(days).answers.by_goal[aim] for days in sorted((value, other)))
+    less, more = (recommended(days).answers.by_goal[aim] for days in sorted((value, other)))
     key = {"cheapest": "cost_usd", "smallest": "gpus", "fastest": "days"}[aim]
     if less is not None:
         assert more is not None
@@ -103,7 +103,7 @@ def test_more_time_never_gives_a_worse_answer(value: float, other: float, aim: s
 
 @pytest.mark.parametrize(("less", "more"), [(200.0, 400.0), (400.0, 3000.0)])
 def test_more_money_never_gives_a_slower_answer(less: float, more: float) -> None:
-    slow, fast = (found(None, budget).answers.fastest for budget in (less, more))
+    slow, fast = (recommended(None, budget).answers.fastest for budget in (less, more))
     assert fast is not None
     assert fast.cost_usd <= more
     if slow is not None:
@@ -113,35 +113,35 @@ def test_more_money_never_gives_a_slower_answer(less: float, more: float) -> Non
 
 def test_sure_holds_at_the_slow_end() -> None:
     days = (
-        found(None).answers.fastest.days_high * 0.99
+        recommended(None).answers.fastest.days_high * 0.99
     )  # the fastest is likely, not sure, within these
-    assert found(days).answers.fastest.verdict == "likely"
-    kept = found(days, sure=True)
+    assert recommended(days).answers.fastest.verdict == "likely"
+    kept = recommended(days, sure=True)
     for row in (row for row in kept.answers.by_goal.values() if row):
         assert row.days_high <= days
         assert row.verdict == "very likely"
     assert (
         kept.answers.fastest is None
-        or kept.answers.fastest.days >= found(days).answers.fastest.days
+        or kept.answers.fastest.days >= recommended(days).answers.fastest.days
     )
 
 
 def test_kinds_without_a_price_are_no_cheapest_and_meet_no_budget() -> None:
-    out = found(5.0, kinds=("gb300-279gb", "a100"))
+    out = recommended(5.0, kinds=("gb300-279gb", "a100"))
     assert out.answers.cheapest.machine == "a100"
     assert next(kind for kind in out.types if kind.machine == "gb300-279gb").answer.cost_usd is None
-    priced = found(None, 1e6)
+    priced = recommended(None, 1e6)
     reason = next(kind.reason for kind in priced.types if kind.machine == "gb300-279gb")
     assert "no price" in reason
 
 
 def test_power_is_that_of_the_energy() -> None:
     kw = 20.0
-    out = found(power_kw=kw)
+    out = recommended(power_kw=kw)
     for row in (row for row in out.answers.by_goal.values() if row):
         full = rerun(row.command).run
-        assert there(full.energy_kwh) / (there(full.days) * 24) <= kw
-    more = [row.gpus for row in tried(found(), "a100")]
+        assert not_none(full.energy_kwh) / (not_none(full.days) * 24) <= kw
+    more = [row.gpus for row in tried(recommended(), "a100")]
     less = [row.gpus for row in tried(out, "a100")]
     assert less == [n for n in more if n <= max(less)]
     assert len(less) < len(more)
@@ -156,7 +156,7 @@ def test_without_limits_it_is_the_smallest_that_fits() -> None:
     first = next(kind for kind in out.types if kind.machine == "rtx4090")
     assert [row.fits for row in first.tried] == sorted(row.fits for row in first.tried)
     assert first.smallest_gpus == next(row.gpus for row in first.tried if row.fits)
-    assert there(first.answer).days is None
+    assert not_none(first.answer).days is None
 
 
 @pytest.mark.parametrize("model_name", ["gpt2-xl", "llama-2-13b"])
@@ -180,11 +180,11 @@ def test_no_count_with_a_layout_is_left_out(model_name: str, batch_size: int, ev
 
 
 def test_counts_left_out_could_not_have_been_within() -> None:
-    """What the peak rate or bare states rule out is evaluated all the same and found wanting."""
+    """Counts ruled out by the peak rate or the bare states miss the limits if evaluated."""
     days = 1.0
-    out = found(days, kinds=("a100",))
+    out = recommended(days, kinds=("a100",))
     first = tried(out, "a100")[0].gpus
-    for row in tried(found(kinds=("a100",)), "a100"):
+    for row in tried(recommended(kinds=("a100",)), "a100"):
         if row.gpus < first:
             assert not row.fits or row.days > days
 
@@ -248,7 +248,7 @@ def test_every_kind_is_tried_when_none_is_named() -> None:
     assert sorted(names) == [gpu.id for gpu in every if gpu.node.gpus_per_node > 1]
     assert "rtx5060ti-16gb" not in names  # of a desktop computer
     costs = [kind.answer for kind in out.types if kind.answer and kind.answer.cost_usd]
-    assert {there(row.price_source).split(",")[0] for row in costs} == {"on-demand"}
+    assert {not_none(row.price_source).split(",")[0] for row in costs} == {"on-demand"}
     assert all(kind.reason or kind.answer for kind in out.types)
     text = "\n".join("\n".join(block.text) for block in view(out).blocks)
     assert "cheapest" in text
@@ -291,8 +291,8 @@ def test_none_says_what_would_hold_without_each_default() -> None:
 
 
 def test_without_failures_the_budget_still_holds() -> None:
-    """A run that only failures make too long is said to be in time without them, unless it costs
-    more than the budget even then."""
+    """A run that is late only because of failures is reported as in time without them, unless it
+    costs more than the budget even then."""
     given = {**SMALL, "global_batch": 64, "precision": "bf16"}
     row = cluster(Limits(max_gpus=8), given, ["h100"]).answers.fastest
     assert row is not None

@@ -12,8 +12,8 @@ from clusters_found import rerun
 from command import dpplan
 from hypothesis import given
 from hypothesis import strategies as st
+from not_none import not_none
 from plans import flat_of
-from there import there
 
 from planner import api
 from planner.estimate import Estimates
@@ -248,8 +248,8 @@ def test_days_bound_the_model() -> None:
     loose, tight = (
         recommend.largest(Limits(days=days), given_).catalogue.answer for days in (100.0, 2.0)
     )
-    assert there(there(tight).days) <= 2.0
-    assert there(tight).parameters <= there(loose).parameters
+    assert not_none(not_none(tight).days) <= 2.0
+    assert not_none(tight).parameters <= not_none(loose).parameters
 
 
 def test_model_out_is_read_back(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""Bytes that torch keeps where modules are repeated alone, against the formulas, without a GPU.
+"""Bytes that torch keeps when only some modules are recomputed, against the formulas, without a
+GPU.
 
 Every module is written as Megatron-Core's kernels keep it: a norm that saves its input, a SwiGLU
 that saves its input, experts that work on gathered copies. Discarding an output and computing it
-again when backward needs it keeps what torch's checkpoint over the module and its reader keeps.
-"""
+again when backward needs it keeps what torch's checkpoint over the module and its reader keeps."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ BF16 = torch.bfloat16
 
 
 class _Kept(torch.autograd.Function):
-    """A kernel of which autograd keeps what it reads, and its output where it is asked to. Its
-    backward is not run."""
+    """A kernel of which autograd keeps what it reads, and optionally its output. Its backward is
+    not run."""
 
     @staticmethod
     def forward(context: Any, run: Any, out: bool, *read: torch.Tensor) -> torch.Tensor:
@@ -229,7 +229,7 @@ def test_bytes_that_modules_free(modules: str) -> None:
 
 
 def test_bytes_that_a_norm_of_its_own_frees() -> None:
-    """Of latent attention alone: what experts read of their norm, torch's checkpoint cannot tell
-    from what they gather."""
+    """Only latent attention: torch's checkpoint cannot tell the norm output that experts read from
+    their gathered copies."""
     saw = measured("none", 1) - measured("layernorm", 1)
     assert predicted("none", 1) - predicted("layernorm", 1) == pytest.approx(saw, rel=0.02)

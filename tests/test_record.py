@@ -77,7 +77,7 @@ def test_a_measurement_says_the_error_and_whether_the_band_held(
     assert scored.error == pytest.approx(error)
     assert scored.held is inside
     assert scored.peak_error == pytest.approx(0.1)
-    assert ("inside" if inside else "outside") in record.said(scored)
+    assert ("inside" if inside else "outside") in record.sentence_of(scored)
     again = entries.scores(entries.measurements(folder), entries.contents(folder))
     assert [known.held for known in again] == [inside, None, None]
 

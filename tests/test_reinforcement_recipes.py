@@ -40,7 +40,7 @@ def planned(tmp_path: Path, text: str, more: str = "") -> dict[str, Any]:
 
 
 def test_a_script_of_verl_is_a_whole_step(tmp_path: Path) -> None:
-    """What its log would show: 32 x 4 responses, half of them in each of two updates."""
+    """As its log would show: 32 x 4 responses, half of them in each of two updates."""
     answer = planned(tmp_path, VERL.format(offload="False"))
     work, training = answer["work"], answer["training"]
     assert (work["algorithm"], work["sequences"], work["optimizer_steps"]) == ("grpo", 128, 2)

@@ -38,8 +38,8 @@ def _traffic(zero: int, **training: Any) -> dict[str, Any]:
 
 
 def test_each_part_that_is_off_is_waited_for() -> None:
-    """Hidden time only falls as parts are switched off, all parts are as the stack has it, and with
-    none of them no time of replicas is hidden."""
+    """Hidden time only falls as parts are switched off, with all parts the time is the stack's, and
+    without any no time of replicas is hidden."""
     orders = [("reduce", "forward", "backward"), ("reduce", "forward"), ("reduce",), ()]
     for stack, zero in (("megatron-core", 0), ("megatron-core", 1), ("torchtitan", 3)):
 
@@ -84,8 +84,8 @@ def test_zero_pp_moves_what_the_paper_says() -> None:
 
 
 def test_buckets_of_deepspeed_by_their_size() -> None:
-    """Two buffers of the size that is asked for, one where nothing is reduced beside compute or
-    parameters are sharded: their default is 5e8 elements of 2 bytes."""
+    """Two buffers of the requested size, one where nothing is reduced beside compute or parameters
+    are sharded: their default is 5e8 elements of 2 bytes."""
 
     def buckets(zero: int, **training: Any) -> float:
         plan = plans.plan(software="deepspeed", **NODES, **training)

@@ -12,7 +12,7 @@ import pytest
 from command import ROOT, argv, dpplan, refused
 from hypothesis import given
 from hypothesis import strategies as st
-from there import there
+from not_none import not_none
 
 from planner.report import require
 from planner.specs.base import PlanError
@@ -112,14 +112,14 @@ def test_every_quantity_can_be_asked_for_and_its_ends_enclose_it() -> None:
     limit = {"B": "1 GiB", "1": "50%"}
     for name, quantity in require.QUANTITIES.items():
         here = judged(f"{name} >= {limit.get(quantity.unit, '1')}")
-        assert here.holds == (there(here.value) >= there(here.limit))
+        assert here.holds == (not_none(here.value) >= not_none(here.limit))
         if quantity.has_band:
             low, high = (
                 judged(f"{name}.{end} >= {limit.get(quantity.unit, '1')}").value
                 for end in ("low", "high")
             )
-            assert there(low) <= there(here.value) <= there(high)
-            assert there(low) < there(high), name
+            assert not_none(low) <= not_none(here.value) <= not_none(high)
+            assert not_none(low) < not_none(high), name
 
 
 def test_limits_with_units_and_counts() -> None:

@@ -1,5 +1,5 @@
-"""Results as files: whole or not at all, what is no plain file stays what it is, and nothing that a
-request reads is replaced."""
+"""Results as files: whole or not at all, special files stay as they are, and nothing that a request
+reads is replaced."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a request promises to keep: scenario files equal flags, what is fixed stays fixed, and files
-of a model or a calibration are used."""
+"""Promises of a request: scenario files equal flags, fixed options stay fixed, and files of a model
+or a calibration are used."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def by_flags() -> Any:
 
 
 def apart(answer: Any) -> tuple[Any, Any]:
-    """An answer without where its values are from, and that alone."""
+    """An answer without its origins, and the origins."""
     scenario = answer.pop("scenario")
     if any("over" in entry for entry in scenario.values()):
         answer["assumptions"] = [

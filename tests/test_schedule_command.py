@@ -219,8 +219,8 @@ def test_the_terminal_shows_ranks_and_all_schedules() -> None:
 
 
 def well_formed(events: list[dict[str, Any]]) -> None:
-    """What a viewer of trace events needs: named tracks, slices that do not overlap on a track,
-    arrows from slice to slice."""
+    """Checks that a viewer can show the trace events: named tracks, slices that do not overlap on a
+    track, arrows from slice to slice."""
     named = {(e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     tracks: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for e in events:

@@ -1,5 +1,5 @@
-"""Our action lists against those of torch.distributed.pipelining (dev extra); no process group, no
-model, only the order."""
+"""Action lists against torch.distributed.pipelining's (dev extra); no process group, no model, only
+the order."""
 
 from __future__ import annotations
 

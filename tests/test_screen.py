@@ -31,8 +31,8 @@ EVERY = "--tokens 1B --jitter 0.5% --data-storage nfs --require fits"
 REQUESTS = {
     "estimate": f"estimate {FIXED} {EVERY} --inference",
     "estimate, all": f"estimate {FIXED} {EVERY} --full --explain",
-    "estimate, roofline": f"estimate {FIXED} --chart roofline",
-    "estimate, crossover": f"estimate {FIXED} --chart crossover",
+    "estimate, roofline": f"estimate {FIXED} --chart roofline --stack-defaults",
+    "estimate, crossover": f"estimate {FIXED} --chart crossover --stack-defaults",
     "estimate, searched": "estimate --model llama-70b --gpus 2048 --gpu rtx4090",
     "estimate, too large": "estimate --model llama-2-7b --gpus 1 --gpu rtx4090 --stack"
     " pytorch-ddp --seq-len 512 --global-batch 8",
@@ -50,11 +50,11 @@ REQUESTS = {
     " --stack-defaults",
     "recommend offload": "recommend offload --model gpt2 --gpu a100 --gpus 8",
     "batch": "batch --model gpt2 --gpu a100 --sweep gpus=8,16 --global-batch 64 --tokens 1B"
-    " --learning-rate 3e-4 --warmup 8M --jobs 1",
+    " --learning-rate 3e-4 --warmup 8M --jobs 1 --stack-defaults",
     "tune": "tune --model qwen2.5-0.5b --gpu rtx4090 --length-mean 300 --jobs 1"
-    " --method lora+qlora-offloaded+full-paged+apollo-mini --stack-defaults",
+    " --method qlora-offloaded+full-paged --stack-defaults",
     "read": "read tests/data/recipes/megatron.sh --gpu h100 --gpus 32 --full",
-    "rl": "rl --model qwen2.5-0.5b --gpu h100 --gpus 4 --ahead 1 --algorithm ppo",
+    "rl": "rl --model qwen2.5-0.5b --gpu h100 --gpus 4 --ahead 1 --algorithm ppo --stack-defaults",
     "rl, nothing": "rl --model llama-2-70b --gpu rtx4090 --gpus 2",
     "schedule": "schedule --schedule zb-h1 --pp 4 --microbatches 8",
     "strategies": "strategies --model gpt2 --gpu a100 --gpus 16 --seq-len 512",

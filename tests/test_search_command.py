@@ -40,12 +40,7 @@ def test_the_document_adds_up() -> None:
         for r, x in zip(document["top"], layouts, strict=True)
     }
     assert len(rows) == len(layouts) == 3
-    front = document["pareto"]
-    assert [a["step_seconds"] for a in front] == sorted(a["step_seconds"] for a in front)
-    assert [a["device_bytes"] for a in front] == sorted(
-        (a["device_bytes"] for a in front), reverse=True
-    )
-    for line in (*(r["per_token"] for r in document["top"]), *front):
+    for line in (*(r["per_token"] for r in document["top"]), *document["pareto"]):
         assert line["tokens_per_usd"] == pytest.approx(1e6 / line["usd_per_million_tokens"])
         assert line["kwh_per_million_tokens"] > 0
 

@@ -118,7 +118,7 @@ def _statement(draw: random.Random) -> str:
     )
 
 
-def _made(draw: random.Random) -> str:
+def _script(draw: random.Random) -> str:
     first = [f"{name}={draw.choice(('x', '8', 'ab', '/p/q.py'))}" for name in _NAMES]
     lines = [*first, "L=(x 'y z')", "M=()", *(_statement(draw) for _ in range(4))]
     return "\n".join([*lines, f"run {_word(draw)} {_word(draw)}", ""])
@@ -131,7 +131,7 @@ _RUN = "set -f\nrun() { printf '%s\\0' {begin} \"$@\" {end}; }\n"  # an end of z
 def test_scripts_are_read_as_bash_reads_them(tmp_path: Path) -> None:
     draw, compared = random.Random(1), 0
     for _ in range(60):
-        text = _made(draw)
+        text = _script(draw)
         ran = subprocess.run(
             ["bash", "--norc", "-c", _RUN + text],
             capture_output=True,

@@ -79,7 +79,8 @@ def test_a_dense_model_is_offered_nothing_of_experts() -> None:
 
 
 def test_a_pick_answers_with_itself() -> None:
-    options = api.read_options({"model": "gpt-oss-20b", "gpu": "h100", "gpus": 8})
+    given = {"model": "gpt-oss-20b", "gpu": "h100", "gpus": 8, "stack": "megatron-core"}
+    options = api.read_options(given)
     free = api.estimate(options, brief=True)
     assert free.search.software
     again = api.estimate(

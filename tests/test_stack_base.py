@@ -26,7 +26,7 @@ operator = {{ value = "20 us", kind = "measured", source = "own", date = "2026-1
 """
 
 
-def own(folder: Path, base: str) -> StackSpec:
+def stack_on(folder: Path, base: str) -> StackSpec:
     path = folder / "own.toml"
     path.write_text(OWN.format(base=base), encoding="utf-8")
     return catalog.load("stacks", StackSpec, str(path))
@@ -34,7 +34,7 @@ def own(folder: Path, base: str) -> StackSpec:
 
 def test_a_file_says_what_differs_and_what_is_its_own(tmp_path: Path) -> None:
     """Everything else is of the base, but for its names and whose runs are its own."""
-    base, result = catalog.load("stacks", StackSpec, "nemo"), own(tmp_path, "nemo")
+    base, result = catalog.load("stacks", StackSpec, "nemo"), stack_on(tmp_path, "nemo")
     assert (result.id, result.aliases, result.printed_in) == ("own", (), {})
     assert result.supports.recompute == ["full"]
     assert float(result.launch.operator) == pytest.approx(20e-6)
@@ -45,13 +45,13 @@ def test_a_file_says_what_differs_and_what_is_its_own(tmp_path: Path) -> None:
 
 
 def test_a_base_of_a_base(tmp_path: Path) -> None:
-    result = own(tmp_path, "hf-fsdp")
+    result = stack_on(tmp_path, "hf-fsdp")
     assert (result.base, result.fusion.liger, result.unstated.zero) == ("hf-fsdp", True, 3)
 
 
 def test_a_base_has_to_ship(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="megatron-core"):
-        own(tmp_path, "megatron-cor")
+        stack_on(tmp_path, "megatron-cor")
 
 
 def test_every_base_ships_and_every_file_that_has_one_differs_from_it() -> None:
@@ -64,7 +64,8 @@ def test_every_base_ships_and_every_file_that_has_one_differs_from_it() -> None:
 
 
 def test_what_a_stack_cannot_run_is_refused_not_priced() -> None:
-    """Rows of programs: experts over ranks under FSDP2, Ulysses, and what none of them has."""
+    """Rows of programs: experts over ranks under FSDP2, Ulysses, and options that every one of
+    these stacks lacks."""
     experts = {"experts": 8, "experts_per_token": 2, "moe_ffn_hidden": 4096, "zero": 3}
     halves = {"dp": 4, "zero": 3}
     runs = (("automodel", {"ep": 8, **experts}), ("veomni", {"cp": 2, **halves}))

@@ -55,8 +55,8 @@ def stages(plan: Plan, **chosen: Any) -> list[float]:
 
 
 def test_each_stage_takes_what_its_own_layers_take() -> None:
-    """Two light layers, then two heavy ones, on two stages: the first is that of the light model,
-    the last that of the heavy one."""
+    """Two light layers, then two heavy ones, on two stages: the first takes as long as the light
+    model's, the last as the heavy model's."""
     light, heavy = planned(*[LIGHT] * 4), planned(*[HEAVY] * 4)
     first, _, last = stages(planned(LIGHT, LIGHT, HEAVY, HEAVY), pp=2)
     assert first == pytest.approx(stages(light, pp=2)[0], rel=1e-12)
@@ -157,8 +157,9 @@ def test_layers_of_one_kind_have_one_cost_whatever_they_are_called() -> None:
 
 
 def test_unlike_layers_are_dealt_out_by_what_they_cost() -> None:
-    """Eight layers on two stages, the last two four times as wide: asked for, or where they do not
-    divide, the dearest stage is as cheap as it can be; else the stack counts layers."""
+    """Eight layers on two stages, the last two four times as wide: with --uneven-stages, or if they
+    do not divide, the slowest stage is as fast as possible; else the stack balances layer counts.
+    """
     layers = [*[LIGHT] * 6, *[HEAVY] * 2]
 
     def chunks(pp: int, *layers: str, **request: Any) -> list[float]:

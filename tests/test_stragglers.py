@@ -251,8 +251,8 @@ def test_a_window_as_long_as_the_row_is_none() -> None:
 
 
 def test_models_with_windows_are_packed() -> None:
-    """Documents far shorter than the window are attended to as those of a model without one; long
-    ones take the work that the window leaves them."""
+    """Documents far shorter than the window have the attention of a model without one; long ones
+    take the work that the window leaves them."""
     values = {"gpu": "h100", "gpus": 1, "lora": 8, "global_batch": 8, "seq_len": 8192, "advice": 0}
     for mean, within in ((64, 1e-3), (4000, None)):
         given = {**values, "length_mean": mean, "length_sigma": 0.5}

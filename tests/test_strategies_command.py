@@ -138,8 +138,8 @@ def test_a_wrong_request_names_its_option(words: list[str], field: str) -> None:
 
 
 def test_no_method_heads_the_list_by_steps_that_it_is_assumed_not_to_need() -> None:
-    """64 RTX 4090s over 10 GbE, where PowerSGD sends a hundredth: an exact one is the best, and
-    what others save is told as the steps that it pays for."""
+    """64 RTX 4090s over 10 GbE, where PowerSGD sends a hundredth: an exact method ranks first, and
+    savings of others are given as the extra steps that they pay for."""
     words = ("strategies", "--model", "gpt2", "--gpu", "rtx4090", "--gpus", 64)
     slow = ("--inter-node", "tcp-10", "--global-batch", 512)
     document = dpplan(*words, *slow, "--json").json()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from not_none import not_none
 from plans import flat_of
-from there import there
 
 from planner import api
 from planner.formulas.params import parameter_count
@@ -66,8 +66,8 @@ def test_a_reference_has_no_adapters() -> None:
 
 
 def test_weights_and_logits_of_a_reference() -> None:
-    """A held reference is 2 bytes per parameter; its logits are two sequences of 1,024 tokens over
-    the padded vocabulary in 16 bit, beside those of the model."""
+    """A resident reference is 2 bytes per parameter; its logits are two sequences of 1,024 tokens
+    over the padded vocabulary in 16 bit, beside the model's."""
     plain, dpo = report().memory, report(task="dpo").memory
     assert dpo.components["reference_model"] == pytest.approx(2 * PARAMETERS)
     vocab = model_spec("qwen2.5-0.5b")[0].padded_vocab
@@ -141,5 +141,5 @@ def test_a_precomputed_reference_takes_one_pass_over_the_examples() -> None:
     gone = (kept.run_s or 0) - (before.run_s or 0)
     assert gone == pytest.approx(3 * steps * saved - expected, rel=0.02)
     assert before.cost_usd == pytest.approx(
-        there(kept.cost_usd) / there(kept.run_s) * there(before.run_s)
+        not_none(kept.cost_usd) / not_none(kept.run_s) * not_none(before.run_s)
     )

@@ -7,8 +7,8 @@ from statistics import NormalDist
 from typing import Any
 
 import pytest
+from not_none import not_none
 from plans import flat_of
-from there import there
 
 from planner import api
 from planner.formulas import stragglers
@@ -22,7 +22,7 @@ from planner.specs.options.recommend import Limits
 from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import answered as answered_within
 from planner.verbs.tune import cards, csv_text, sizes, tune
-from planner.verbs.tune.methods import BY_NAME, METHODS, SET
+from planner.verbs.tune.methods import BY_NAME, METHODS
 from planner.views.tune import view
 from planner.views.view import Block
 
@@ -53,7 +53,7 @@ def test_models_of_images_are_refused_in_their_words() -> None:
 
 
 def test_what_methods_set_cannot_be_given_beside_them() -> None:
-    for name in SET:
+    for name in {name for method in METHODS for name in method.pairs}:
         assert "tune" not in rows(Options)[name].verbs, name
     with pytest.raises(PlanError, match="is set by each method"):
         answered({**SMALL, "optimizer": "sgd"})
@@ -75,7 +75,7 @@ def test_each_answer_is_that_of_its_command() -> None:
         assert alone.memory.device_bytes == pytest.approx(row.memory.device_bytes)
         assert alone.step.seconds == pytest.approx(row.step_seconds)
         assert alone.run.days * 86400 == pytest.approx(row.run_s)
-        assert there(row.run_low_s) < there(row.run_s) < there(row.run_high_s)
+        assert not_none(row.run_low_s) < not_none(row.run_s) < not_none(row.run_high_s)
         assert alone.run.cost_usd == pytest.approx(row.cost_usd)
         # 2 x 1,000 examples of 1,024 tokens, each step as long as the command says
         steps = 2 * 1000 / alone.layout.global_batch
@@ -176,8 +176,8 @@ def test_lengths_by_their_mean_and_longest() -> None:
 
 def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None:
     """Micro-batches of 4 whose longest is 2.2 times their mean compute so many times the tokens;
-    sorted ones few more than there are. The step of either is that of sequences of its length, with
-    the same kernels."""
+    sorted ones few more than there are. Either step equals the step of sequences of that length
+    with the same kernels."""
     alike: dict[str, Any] = {"micro_batch": 4, "stack": "megatron-core"}
     given = {**SMALL, "length_mean": 200.0, "length_sigma": 1.0, **alike}
     values = {
@@ -198,7 +198,7 @@ def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None
     assert seconds["longest"] == pytest.approx(as_long.step_seconds, rel=0.02)
     # memory is that of the longest that may come
     assert alone.memory.device_bytes == pytest.approx(
-        there(rows_["padded"].memory).device_bytes, rel=0.01
+        not_none(rows_["padded"].memory).device_bytes, rel=0.01
     )
     assert alone.throughput.tokens_per_s == pytest.approx(
         16 * longest / alone.step.seconds, rel=1e-3
@@ -272,7 +272,7 @@ def test_longer_contexts_may_fit_with_less_of_a_chance() -> None:
 
 def test_adapters_are_merged_and_what_is_left_has_no_trace_of_them() -> None:
     """B A of every matrix in fp32 (16 bytes an element, moved), added to a weight of 2 (4): the
-    file is that of the model, and what is alive is its weights and two matrices."""
+    file is as large as the model, and memory holds its weights and two matrices."""
     given = {**SMALL, "stack": "hf-trainer", "lora_precision": "fp32"}
     full, lora = answered(given, method="full-bf16+lora").methods
     assert full.merge is None
@@ -357,7 +357,7 @@ def test_several_cards_are_a_matrix_of_the_answers_of_each() -> None:
     assert len(marked) == 1
     matrix = shown.parts[0]
     assert isinstance(matrix, Block)
-    assert len(there(matrix.chart).figure["data"]) == 4
+    assert len(not_none(matrix.chart).figure["data"]) == 4
     assert csv_text(document).count("\n") == 5
 
 
@@ -391,15 +391,15 @@ def test_the_choices_are_the_best_of_all_cards_that_fit_within_the_limits() -> N
     document = tune(TuneOptions(jobs=1, method="lora"), given, limits)
     rows = [(card, row) for card in document.cards for row in card.methods]
     assert len(rows) == 4
-    within = [(card, row) for card, row in rows if (there(row.chance)) >= 0.5]
+    within = [(card, row) for card, row in rows if (not_none(row.chance)) >= 0.5]
     assert 0 < len(within) < 4
     choices = chosen(document)
     cheapest, fastest, smallest = (
-        there(choice) for choice in (choices.cheapest, choices.fastest, choices.smallest)
+        not_none(choice) for choice in (choices.cheapest, choices.fastest, choices.smallest)
     )
-    costs = {there(row.cost_usd): card for card, row in within}
+    costs = {not_none(row.cost_usd): card for card, row in within}
     assert document.cards[cheapest.place] == costs[min(costs)]
-    times = {there(row.run_s): card for card, row in within}
+    times = {not_none(row.run_s): card for card, row in within}
     assert document.cards[fastest.place] == times[min(times)]
     assert smallest.gpus == min(card.gpus for card, _ in within)
     assert answered_within(document)
@@ -414,7 +414,7 @@ def test_any_card_is_every_kind_with_a_price() -> None:
     document = tune(_BRIEF, {**SMALL, "gpu": "any", "stack": "hf-trainer"}, Limits(budget=50.0))
     assert len(document.cards) > 10
     assert all(row.cost_usd is not None for card in document.cards for row in card.methods)
-    named = {there(chosen(document).cheapest).place, there(chosen(document).fastest).place}
+    named = {not_none(chosen(document).cheapest).place, not_none(chosen(document).fastest).place}
     for place, card in enumerate(document.cards):
         assert (card.methods[0].longest_context is not None) == (place in named)
     assert any("without a price there are not tried" in note for note in view(document).notes)

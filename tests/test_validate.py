@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from command import dpplan, refused
+from not_none import not_none
 from run_tables import PLAIN, entry, row, write
-from there import there
 
 from benchmarks.studies.residuals import time_lines, time_rows
 from planner import api
@@ -372,7 +372,7 @@ def test_the_figure_holds_every_run_with_a_time() -> None:
             assert (time["x"][i], time["y"][i]) == (run.measured_step_s, run.predicted_step_s)
             assert (error["x"][i], error["y"][i]) == (
                 run.gpus,
-                pytest.approx(100 * there(run.time_error)),
+                pytest.approx(100 * not_none(run.time_error)),
             )
             assert f"tp={2 ** (i % 3)}" in text
             assert f"{run.time_error:+.1%}" in text

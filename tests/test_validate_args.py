@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from not_none import not_none
 from run_tables import row, row_plan
-from there import there
 
 from planner.specs.layers import parts_of
 from planner.studies.validate.predict import validate_rows
@@ -65,10 +65,10 @@ def test_flags_that_state_no_model_are_named(args: str, text: str) -> None:
 
 
 def test_peaks_of_megatrons_own_tests_of_hybrids_and_latent_attention() -> None:
-    """Golden values of its functional tests at d98e8a64, models in the flags alone: within 6 %."""
+    """Golden values of its functional tests at d98e8a64, models given only by flags: within 6 %."""
     document = validate_rows([*read_rows(GOLDEN)])
     assert not document.skipped
     assert not document.apart.rows
     errors = {run.run_id: run.memory_error for run in document.rows}
     assert len(errors) == 9
-    assert max(abs(there(error)) for error in errors.values()) < 0.06, errors
+    assert max(abs(not_none(error)) for error in errors.values()) < 0.06, errors

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from not_none import not_none
 from run_tables import row, row_plan
-from there import there
 
 from benchmarks.studies.ablation import MECHANISMS, ablations, with_each_off
 from benchmarks.studies.bands import coverage
@@ -348,11 +348,11 @@ def test_quantiles_and_probabilities_are_inverse() -> None:
 
 
 def test_offloading_widens_the_band_of_an_estimate() -> None:
-    def found(offload: str) -> Band:
+    def band_with(offload: str) -> Band:
         predicted = predict(row(zero=3, stack="hf-deepspeed", optimizer_offload=offload))
         return band(predicted.plan, predicted.table, predicted.time, 0.4)
 
-    assert width(found("1")) > 2 * width(found("0"))
+    assert width(band_with("1")) > 2 * width(band_with("0"))
 
 
 def test_islands_that_nobody_states_widen_the_slow_side() -> None:
@@ -412,21 +412,23 @@ def test_shipped_bands_hold_what_they_promise() -> None:
     allows a band that is right, by runs and by suites."""
     document = coverage()
     for name, value in document.left_out.items():
-        assert 0.78 <= there(value.all.inside_frac) <= 0.9, name
-        assert 0.74 <= there(value.all.mean_of_suites) <= 0.87, name
+        assert 0.78 <= not_none(value.all.inside_frac) <= 0.9, name
+        assert 0.74 <= not_none(value.all.mean_of_suites) <= 0.87, name
     only = document.left_out["suites"]
-    assert there(only.all.mean_of_suites) == pytest.approx(0.8, abs=0.03)
-    assert there(only.all.score) < 0.92 * there(document.one_band.all.score)
-    assert there(only.all.score_of_suites) < 0.8 * there(document.one_band.all.score_of_suites)
+    assert not_none(only.all.mean_of_suites) == pytest.approx(0.8, abs=0.03)
+    assert not_none(only.all.score) < 0.92 * not_none(document.one_band.all.score)
+    assert not_none(only.all.score_of_suites) < 0.8 * not_none(
+        document.one_band.all.score_of_suites
+    )
     later, all_alike = (each.kinds["suites never in view"] for each in (only, document.one_band))
-    assert 0.75 <= there(later.inside_frac) <= 0.85
-    assert there(later.score) < 0.75 * there(all_alike.score)
+    assert 0.75 <= not_none(later.inside_frac) <= 0.85
+    assert not_none(later.score) < 0.75 * not_none(all_alike.score)
     for name, line in only.kinds.items():
         for share, error in (
             (line.inside_frac, line.error),
             (line.mean_of_suites, line.error_of_suites),
         ):
-            assert there(share) == pytest.approx(0.8, abs=2 * there(error)), name
+            assert not_none(share) == pytest.approx(0.8, abs=2 * not_none(error)), name
 
 
 def test_the_error_of_a_share_by_hand() -> None:
@@ -438,9 +440,9 @@ def test_the_error_of_a_share_by_hand() -> None:
         .all
         for suites, n in ((1, 1), (4, 1), (1, 400))
     )
-    assert there(single.error) == pytest.approx(0.4)
-    assert there(four.error) == there(four.error_of_suites) == pytest.approx(0.2)
-    assert there(many.error) == pytest.approx(0.4 * math.sqrt(CORRELATION), rel=0.01)
+    assert not_none(single.error) == pytest.approx(0.4)
+    assert not_none(four.error) == not_none(four.error_of_suites) == pytest.approx(0.2)
+    assert not_none(many.error) == pytest.approx(0.4 * math.sqrt(CORRELATION), rel=0.01)
 
 
 def test_coverage_of_a_file_is_that_of_the_shipped_bands() -> None:
@@ -463,7 +465,7 @@ def test_runs_that_were_slower_widen_the_slow_side() -> None:
 
 def test_a_whole_run_is_less_sure_than_its_step() -> None:
     """Lost 20 % of the wall time, by a time between failures that is stated, known of many
-    failures, or of one: 0.03 alone; with 0.2 x 0.7; with 0.2 x 1."""
+    failures, or of one: 0.03; with 0.2 x 0.7; with 0.2 x 1."""
     step = Spread(0.04, 0.1)
     plan = SimpleNamespace(counted=False)
     lost: Any = SimpleNamespace(goodput=0.8, failures=None, project=plan)

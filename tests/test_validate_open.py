@@ -1,5 +1,5 @@
-"""Rows that leave parts of their recipe open: what is open, what follows from other cells, what is
-taken, and that such rows are no part of the errors of complete ones."""
+"""Rows that leave parts of their recipe open: open cells, cells that follow from others, assumed
+values, and errors counted apart from complete rows."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command import ROOT, dpplan
-from there import there
+from not_none import not_none
 
 from planner.formats.verbs.read import read
 from planner.inputs.options import read_options
@@ -39,7 +39,7 @@ def test_recipes_with_results_are_scored_like_rows() -> None:
     assert run.measured_step_s == 2.84346
     assert run.predicted_peak_gib == pytest.approx(expected.memory.reserved_bytes / 2**30)
     assert document.summary.time.n == 2
-    assert there(document.summary.time.mape) < 0.1
+    assert not_none(document.summary.time.mape) < 0.1
     assert document.apart.rows == 0
 
 

@@ -15,7 +15,7 @@ from planner.studies.validate.scored import predict
 
 
 def test_rows_with_options_that_an_estimate_leaves_out_are_scored_apart() -> None:
-    """A run with QLoRA is no test of an estimate of full training; names and what every estimate
+    """A run with QLoRA does not test an estimate of full training; names and what every estimate
     assumes make no row stand apart."""
     plain = "release=26.06;recipe=x;peft=none;optimizer=adamw;cuda_graph=none;moments_dtype=fp32"
     rows = [

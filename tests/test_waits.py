@@ -12,14 +12,16 @@ from planner.studies.validate.scored import predict
 TRUE = np.array([3e-3, 2e-4, 18e-6])
 
 
-def made(model: str, method: str, calls: tuple[float, float, float], off: float = 1.0) -> Waiting:
+def waiting_run(
+    model: str, method: str, calls: tuple[float, float, float], off: float = 1.0
+) -> Waiting:
     """A run whose step takes 2 s plus its waits, times a model error."""
     slopes = np.array(calls)
     return Waiting("", model, method, off * (2 + float(slopes @ TRUE)), 2.0, slopes, TRUE)
 
 
 RUNS = [
-    made(model, method, calls)
+    waiting_run(model, method, calls)
     for model, size in (("small", 1.0), ("large", 4.0))
     for method, calls in (
         ("sft", (100 * size, 0.0, 0.0)),
@@ -31,7 +33,7 @@ RUNS = [
 
 def test_numbers_are_recovered_whatever_one_run_says() -> None:
     assert fitted(RUNS) == pytest.approx(TRUE, rel=1e-3)
-    wrong = made("small", "rl", (110.0, 0.0, 32_768.0), off=3.0)
+    wrong = waiting_run("small", "rl", (110.0, 0.0, 32_768.0), off=3.0)
     assert fitted([*RUNS, wrong]) == pytest.approx(TRUE, rel=1e-3)
     assert list(fitted([])) == [0, 0, 0]
 

@@ -25,8 +25,7 @@ CALIBRATION = (ROOT / "docs" / "examples" / "calibration.toml").read_text(encodi
 def agree(client: TestClient, request: dict[str, str]) -> None:
     """The command line, the API, the library and the page say the same, to the last digit.
 
-    The page is told to leave the run's tokens open where they are: it has a default of its own.
-    """
+    The page has a default for the run's tokens, which the request leaves open."""
     words = [
         word for key, value in request.items() for word in (f"--{key.replace('_', '-')}", value)
     ]
@@ -66,7 +65,8 @@ def test_command_line_api_and_page_agree(client: TestClient) -> None:
 
 
 def test_the_page_answers_its_own_default_for_the_tokens_of_a_run(client: TestClient) -> None:
-    """The page fills in tokens, as documented; its figures equal those of the same tokens typed."""
+    """The page fills in tokens, as documented; its figures equal the figures for the same tokens
+    typed."""
     left_out = {name: value for name, value in FIXED.items() if name != "tokens"}
     typed = {**left_out, "tokens": str(START["tokens"])}
     filled, text = (Page(client.get("/", params=request).text) for request in (left_out, typed))

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 from fastapi.testclient import TestClient
-from there import there
+from not_none import not_none
 from web_pages import FIXED, Page
 
 from planner import api
@@ -25,7 +25,8 @@ from web.report import report
 
 
 def test_a_published_run_is_the_row_it_is_made_of(client: TestClient) -> None:
-    """Measured values and options are those of planner/studies/data/runs; it can be answered."""
+    """Measured values and options equal the row in planner/studies/data/runs, and the request has
+    an answer."""
     measured: dict[str, Any] = {}
     for path in (FILE.parents[1] / "studies/data/runs").glob("*.csv"):
         with path.open(encoding="utf-8", newline="") as file:
@@ -42,7 +43,7 @@ def test_a_published_run_is_the_row_it_is_made_of(client: TestClient) -> None:
     assert (named.instead, dict(named.pairs)["model"]) == (None, "llama-13b")
     other = next(preset for preset in presets().values() if preset.instead)
     text = client.get("/", params={"preset": other.run_id}).text
-    assert f"The run names {there(other.instead)[0]}" in html.unescape(text)
+    assert f"The run names {not_none(other.instead)[0]}" in html.unescape(text)
     first, second = list(presets())[:2]
     page = client.get("/", params={"preset": first})
     led = Page(page.text).links

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 from browser import served
 from command import ROOT
-from person import CLICKS, WAIT_MS, Person, figures, go, launched, settled, state, told
+from person import CLICKS, WAIT_MS, Person, figures, go, launched, settled, state, violations
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Route, expect
 from web_pages import TABS as PAIRS
 from web_pages import at
@@ -74,17 +74,17 @@ def watched(browser: Browser, address: str) -> Watched:
     context.set_default_timeout(WAIT_MS)
     result = Watched(context.new_page(), [])
 
-    def said(message: ConsoleMessage) -> None:
+    def note_error(message: ConsoleMessage) -> None:
         if message.type == "error" and "422" not in message.text:
             result.wrong.append(message.text)
 
-    def asked(request: Request) -> None:
+    def note_request(request: Request) -> None:
         if not request.url.startswith((address, "data:", "blob:")):
             result.wrong.append(f"asked {request.url}")
 
     result.page.on("pageerror", lambda error: result.wrong.append(error.stack or str(error)))
-    result.page.on("console", said)
-    result.page.on("request", asked)
+    result.page.on("console", note_error)
+    result.page.on("request", note_request)
     return result
 
 
@@ -407,7 +407,7 @@ def anyone_reads(page: Page, path: str) -> None:
     for plot in page.locator("#found .plot").all():
         expect(plot.locator(".drawn")).to_be_visible()
     page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")
-    assert told(page) == [], path
+    assert violations(page) == [], path
     if wide:
         page.set_viewport_size(wide)
 
@@ -496,7 +496,7 @@ def test_files_of_a_run_are_dropped(page: Page, browser: Browser, address: str) 
     assert verdict.inner_text() != before
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    assert told(page) == []
+    assert violations(page) == []
     saved = Person(page).download(page.get_by_role("link", name="my-cluster.toml", exact=True))
     assert "sustained_clock" in saved.read_text(encoding="utf-8")
     page.get_by_role("link", name="Apply to the plan").click()
@@ -525,7 +525,7 @@ def test_by_keyboard_alone(page: Page, address: str) -> None:
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("?")
     expect(page.locator("#drawer kbd")).to_have_count(12)
-    assert told(page, "#drawer") == []
+    assert violations(page, "#drawer") == []
     page.get_by_label("Turn them off, except ?").check()
     page.keyboard.press("Escape")
     page.keyboard.press("]")
@@ -626,13 +626,13 @@ def test_nothing_stands_in_anyones_way(page: Page, address: str) -> None:
     )
     page.wait_for_timeout(200)
     # the structure is the same in both schemes; colours are on the first page and on the comparison
-    assert told(page, PLAIN) == []
+    assert violations(page, PLAIN) == []
     page.emulate_media(color_scheme="dark")
     page.wait_for_timeout(200)
-    assert told(page, PLAIN, ["color-contrast"]) == []
+    assert violations(page, PLAIN, ["color-contrast"]) == []
     page.locator(".card a").first.click()
     expect(page.locator("#drawer-body [data-part=time]")).to_be_visible()
-    assert told(page, "#drawer") == []
+    assert violations(page, "#drawer") == []
     for path in (
         f"/compare?{urlencode(COMPARED)}",
         f"/?{urlencode({**FIXED, 'tp': '3'})}",
@@ -646,7 +646,7 @@ def test_nothing_stands_in_anyones_way(page: Page, address: str) -> None:
         "/glossary",
     ):
         page.goto(f"{address}{path}")
-        assert told(page) == [], path
+        assert violations(page) == [], path
         page.emulate_media(color_scheme="light")
 
 
@@ -843,7 +843,7 @@ def test_a_link_outlives_the_server_and_its_absence_is_said(page: Page, watched:
 
 
 def test_an_answer_stands_in_a_page_of_others(page: Page, browser: Browser, address: str) -> None:
-    """`?embed=1` is the answer alone, and the one thing that may stand in a frame."""
+    """`?embed=1` shows only the answer, and only it may stand in a frame."""
     context = browser.new_context()
     outside = context.new_page()
     query = urlencode(FIXED).replace("&", "&amp;")
@@ -873,8 +873,8 @@ _SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4
 
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_a_walk_ends_with_the_figures_of_the_command(page: Page, address: str, seed: int) -> None:
-    """Values typed on the plan and on tabs, in any order: at every plan on the way each figure is
-    that of the options which were typed."""
+    """Values typed on the plan and on tabs, in any order: at every plan on the way each figure
+    belongs to the typed options."""
     rng = random.Random(seed)
     chosen = {**SMALL, **QUICK, "pp": "1", "cp": "1"}
     go(page, address, chosen)

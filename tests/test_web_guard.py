@@ -187,7 +187,7 @@ def test_bodies_are_of_a_kind_that_no_page_sends_unasked(path: str, kind: str, s
 def test_a_token_is_the_password_of_any_user() -> None:
     client = guarded(token=TOKEN)
 
-    def asked(given: str | None) -> int:
+    def status_with(given: str | None) -> int:
         answer = client.get("/", headers={} if given is None else {"authorization": given})
         assert TOKEN not in answer.text + str(answer.headers)
         if answer.status_code == 401:
@@ -197,9 +197,9 @@ def test_a_token_is_the_password_of_any_user() -> None:
     def basic(text: str) -> str:
         return "Basic " + base64.b64encode(text.encode()).decode()
 
-    assert [asked(basic(f"{user}:{TOKEN}")) for user in ("", "me", "é")] == [200] * 3
+    assert [status_with(basic(f"{user}:{TOKEN}")) for user in ("", "me", "é")] == [200] * 3
     wrong = (None, "", "Basic", "Basic ?", f"Bearer {TOKEN}", basic(TOKEN), basic(f":{TOKEN}x"))
-    assert [asked(entry) for entry in (*wrong, basic(":"), basic(":é"))] == [401] * 9
+    assert [status_with(entry) for entry in (*wrong, basic(":"), basic(":é"))] == [401] * 9
     assert TOKEN not in repr(Served(token=TOKEN))
 
 

@@ -207,7 +207,7 @@ def test_every_tab_says_what_its_command_does(client: TestClient) -> None:
 
 def test_a_tab_marks_the_knee_and_where_the_plan_is(client: TestClient) -> None:
     """A sweep shades the value from which on more brings little, and outlines the current one; its
-    CSV has a line per value; a value in the form that is also swept is no contradiction."""
+    CSV has a line per value; a value in the form may also be swept."""
     items = [*PAIRS["/sweep"], ("micro_batch", "2")]
     text = client.get("/sweep", params=items).text
     matches = re.findall(r'<tr(?: class="(\w+)")?><th scope="row" class="n">([\d,]+)</th>', text)
@@ -234,7 +234,7 @@ def test_a_tab_marks_the_knee_and_where_the_plan_is(client: TestClient) -> None:
 
 
 def test_schedules_that_the_software_lacks_are_greyed(client: TestClient) -> None:
-    """And none of them is called the shortest; a window draws the passes inside it alone."""
+    """Greyed schedules are not called the shortest; a window draws only the passes inside it."""
     text = client.get("/schedule", params=PAIRS["/schedule"]).text
     greyed = re.findall(r'<tr class="no"><th scope="row">([\w-]+)</th>', text)
     assert "dualpipe" in greyed
@@ -251,7 +251,7 @@ def test_schedules_that_the_software_lacks_are_greyed(client: TestClient) -> Non
 
 
 def test_an_error_stands_beside_its_field_and_nothing_is_lost(client: TestClient) -> None:
-    """What was typed is in the form again, the wrong value with what is wrong with it."""
+    """The form keeps the typed values and shows the error beside the wrong one."""
     values = {**TUNED, "epochs": "-3", "examples": "52k", "rank": "8", "clock": "0.9"}
     answer = client.get("/tune", params=values)
     assert answer.status_code == 422

@@ -326,8 +326,8 @@ WORDS = {
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_walk_over_tabs_loses_nothing_that_was_typed(seed: int) -> None:
-    """Tabs are visited in any order, their forms sent with values typed into fields: what was typed
-    last of every option is what the plan is asked for at the end, and nothing else is."""
+    """Tabs are visited in any order, their forms sent with values typed into fields: the plan's
+    request at the end has the last typed value of every option, and nothing else."""
     rng = random.Random(seed)
     first = rng.choice(("model", "gpu", "gpus"))
     chosen = {first: WORDS[first][0]}

@@ -74,8 +74,7 @@ def test_work_that_nobody_waits_for_ends(workers: Workers) -> None:
 
 
 def test_who_comes_back_at_once_is_answered(workers: Workers) -> None:
-    """The last waiter leaves, and the same state is asked for again while its process still
-    dies."""
+    """The last waiter leaves, and the state is requested again while its process still dies."""
     workers.limit_s = 60.0
     workers.submit("what_if", (PAIRS,)).future.result(60)
     job = workers.submit("panel", (PAIRS, "scaling"), "key")

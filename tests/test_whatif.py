@@ -266,8 +266,7 @@ def _allowed(plan: Plan) -> bool:
     ids=["fixed", "open", "experts"],
 )
 def test_legal_values_are_what_an_estimate_accepts(given: dict[str, Any]) -> None:
-    """A value that is offered can be asked for; of one that is not, the estimate says no as
-    well."""
+    """An estimate accepts every offered value and refuses the others."""
     options = api.read_options(given)
     for name, offered in legal.choices(options, 64).items():
         assert offered, name
@@ -416,7 +415,7 @@ def test_every_figure_is_one_that_plotly_knows() -> None:
 
 
 def _first(restyle: dict[str, list[Any]]) -> dict[str, Any]:
-    """What a choice sets on the first trace."""
+    """The changes of a choice to the first trace."""
     return {key: values[0] for key, values in restyle.items()}
 
 

@@ -84,8 +84,7 @@ def test_gradients_are_whole_only_where_they_wait() -> None:
 
 
 def test_reducing_each_micro_batch_is_searched() -> None:
-    """What fits only with shards is chosen with shards, and whole gradients where there is room
-    and waiting is faster."""
+    """Shards where only they fit; whole gradients where they fit and reducing once is faster."""
     best = api.estimate(read_options(REQUEST))
     assert best.memory.headroom_bytes > 0
     assert "--gradient-sync each" in best.pick

@@ -13,7 +13,7 @@ import plans
 import torch
 import transformers
 from live_bytes import LiveBytes
-from there import there
+from not_none import not_none
 from torch import nn
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -282,7 +282,7 @@ class MasterAdam:
         for p, (first, second), master in zip(
             self.parameters, self.state, self.master, strict=True
         ):
-            gradient = there(p.grad).float()
+            gradient = not_none(p.grad).float()
             first.lerp_(gradient, 0.1)
             second.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
             master.addcdiv_(first, second.sqrt().add_(1e-8), value=-1e-3)
@@ -316,7 +316,7 @@ def whole_step(name: str, layers: int, mode: str, batch: int, sequence: int, mic
                 out = model(input_ids=words, labels=words, use_cache=False)
                 out.loss.backward()
                 del out
-            gradients = sum(there(p.grad).nbytes for p in listed)
+            gradients = sum(not_none(p.grad).nbytes for p in listed)
             optimizer.step()
     return Step(sum(p.nbytes for p in listed), gradients, optimizer.bytes(), live.peak)
 

@@ -96,7 +96,7 @@ def of_tab(tab: Tab) -> list[Schema]:
     own_options = {}
     for record in tab.records:
         for name, schema in option_schemas_of(record).items():
-            if name in tab.own:
+            if name in tab.own_rows:
                 own_options[name] = query(name, schema.pop("description"), schema)
     request = [
         parameter

@@ -82,7 +82,7 @@ def numbers(charts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: chart[key] for key in keys} for chart in charts]
 
 
-def _asked(request: Request, *without: str) -> Pairs:
+def _options_of(request: Request, *without: str) -> Pairs:
     """Options of an address of the page, with the page's defaults."""
     return filled(run.pairs_of(request, *without), PAGE)
 
@@ -213,25 +213,27 @@ async def view(request: Request) -> Response:
     query = request.query_params
     part = "all" if query.get("tables") == "1" else "answer"
     part = "charts" if part == "answer" and query.get("charts") == "1" else part
-    return _json(await run.answer(request, "what_if", _asked(request, "tables", "charts"), part))
+    return _json(
+        await run.answer(request, "what_if", _options_of(request, "tables", "charts"), part)
+    )
 
 
 @router.get("/page/late")
 async def late(request: Request) -> Response:
     """Advice and sources of a state."""
-    return _json(await run.answer(request, "late", _asked(request)))
+    return _json(await run.answer(request, "late", _options_of(request)))
 
 
 @router.get("/page/form")
 async def form(request: Request) -> Response:
     """Legal values of a state."""
-    return _json(await run.answer(request, "choices", _asked(request)))
+    return _json(await run.answer(request, "choices", _options_of(request)))
 
 
 @router.get("/page/panel/{name}")
 async def panel_data(request: Request, name: str) -> Response:
     """Charts that need work of their own."""
-    return _json(await run.answer(request, "panel", _asked(request), _panel(name)))
+    return _json(await run.answer(request, "panel", _options_of(request), _panel(name)))
 
 
 def _panel(name: str) -> str:
@@ -243,7 +245,7 @@ def _panel(name: str) -> str:
 @router.get("/panel/{name}", response_class=HTMLResponse)
 async def panel_page(request: Request, name: str) -> Response:
     """The same without a script: tables and sentences."""
-    document = await run.read(request, "panel", _asked(request), _panel(name))
+    document = await run.read(request, "panel", _options_of(request), _panel(name))
     return HTMLResponse(
         rendered(
             "panel.html",
@@ -264,7 +266,7 @@ async def scenario(request: Request) -> Response:
 async def explain_page(request: Request) -> Response:
     """Where every number comes from."""
     bare = bool(request.query_params.get("bare"))  # for the drawer, whose own title is above
-    pairs = _asked(request, "bare")
+    pairs = _options_of(request, "bare")
     document = await run.read(request, "explained_page", pairs, 3 if bare else 2)
     if bare:
         return HTMLResponse(document["body"])
@@ -275,7 +277,7 @@ async def explain_page(request: Request) -> Response:
 async def export_page(request: Request) -> Response:
     """Files to take along."""
     bare = bool(request.query_params.get("bare"))
-    pairs = _asked(request, "bare")
+    pairs = _options_of(request, "bare")
     document = await run.read(request, "exports", pairs, False)
     body = plain("export_body.html", level=3 if bare else 2, charts=_CHARTS, **document)
     if bare:
@@ -286,7 +288,7 @@ async def export_page(request: Request) -> Response:
 @router.get("/report", response_class=HTMLResponse)
 async def report_page(request: Request) -> Response:
     """The whole answer as one file, to print and to send."""
-    document = await run.read(request, "report", _asked(request))
+    document = await run.read(request, "report", _options_of(request))
     return HTMLResponse(document["report"], headers={"Cache-Control": "no-store"})
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from planner import api, plugins
 from planner.inputs import catalog
@@ -16,7 +16,7 @@ from planner.specs.base import PlanError
 from planner.specs.document import plain, to_json
 from planner.specs.documents.compare import Comparison
 from planner.specs.documents.estimate import Estimate
-from planner.specs.options import Record, command_line
+from planner.specs.options import command_line
 from planner.units import percent
 from planner.verbs import explanation as explained
 from planner.verbs import requests
@@ -45,7 +45,6 @@ from web.texts import text
 
 Sent = Pairs | bytes
 Scenarios = dict[str, Pairs]  # states by their names
-R = TypeVar("R", bound=Record)
 
 PANELS: dict[str, Callable[[State], list[Chart]]] = {
     "pareto": landscape.charts,

@@ -66,7 +66,7 @@ class LiveBytes(TorchDispatchMode):
     def label(self, tensors: Iterable[Any], origin: str) -> None:
         """Tensors of an origin, counted from now on where no operator has returned them."""
         for tensor in tensors:
-            for storage in self._of(tensor):
+            for storage in self._storages_of(tensor):
                 self._count(storage)
                 size, before = self._storages[storage._cdata]
                 self.by_origin[before] -= size
@@ -99,12 +99,12 @@ class LiveBytes(TorchDispatchMode):
             if which == origin
         )
 
-    def _of(self, tensor: Any) -> Iterator[torch.UntypedStorage]:
+    def _storages_of(self, tensor: Any) -> Iterator[torch.UntypedStorage]:
         if isinstance(tensor, DTensor):
             tensor = tensor._local_tensor
         if hasattr(tensor, "__tensor_flatten__") and not hasattr(tensor, "fake_mode"):
             for name in tensor.__tensor_flatten__()[0]:  # quantised tensors hold others
-                yield from self._of(getattr(tensor, name))
+                yield from self._storages_of(getattr(tensor, name))
         elif isinstance(tensor, torch.Tensor) and tensor.device.type != "meta":
             yield tensor.untyped_storage()
 
@@ -179,7 +179,9 @@ class LiveBytes(TorchDispatchMode):
         # DTensor propagates shapes of all ranks on fake tensors: no memory of one
         if active_fake_mode() is self._mode and not self._of_shapes:
             for tensor in tree_iter((result, args) if "resize" in self._operator else result):
-                for storage in self._of(tensor) if isinstance(tensor, torch.Tensor) else ():
+                for storage in (
+                    self._storages_of(tensor) if isinstance(tensor, torch.Tensor) else ()
+                ):
                     self._count(storage)
         return result
 

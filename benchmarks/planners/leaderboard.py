@@ -84,7 +84,7 @@ class Board:
         return f"{percent(errors(missed).median_ape)} ({len(missed):,})" if missed else "-"
 
 
-def _held(board: Board, runs: Sequence[str]) -> str:
+def _coverage(board: Board, runs: Sequence[str]) -> str:
     """Share of the runs whose measured step lies in dpplan's band."""
     mine = board.answers[OURS]
     inside = [
@@ -144,7 +144,7 @@ def page() -> str:
     times, peaks = boards()
 
     def band(runs: list[str]) -> list[str]:
-        return [_held(times, runs)] if runs else ["dpplan's 80 % band holds"]
+        return [_coverage(times, runs)] if runs else ["dpplan's 80 % band holds"]
 
     return f"""# Leaderboard
 

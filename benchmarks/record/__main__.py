@@ -68,7 +68,7 @@ def verify() -> str:
     return f"{total} predictions in {len(written)} files are as they were written; last {last}"
 
 
-def said(scored: Scored) -> str:
+def sentence_of(scored: Scored) -> str:
     """A measurement against its prediction, in a sentence."""
     parts = []
     if scored.error is not None:
@@ -84,7 +84,7 @@ def _line(scored: Scored) -> str:
     entry, measured = scored.prediction, scored.measurement
     result = "not known"
     if measured is not None:
-        result = f"[{said(scored).partition(': ')[2]}]({measured.source}), {measured.date}"
+        result = f"[{sentence_of(scored).partition(': ')[2]}]({measured.source}), {measured.date}"
     low, step, high = (show(float(entry[name]), "s") for name in ("low_s", "step_s", "high_s"))
     cells = (
         f"`{entry['id']}`",
@@ -133,7 +133,7 @@ def main() -> None:
         if given.verb == "measure":
             date = given.date or entries.today()
             line = Measurement(given.id, date, given.step_s, given.peak_gib, given.source)
-            print(said(entries.attach(line)))
+            print(sentence_of(entries.attach(line)))
         elif given.verb != "page":
             print({"predict": predict, "verify": verify}[given.verb]())
         PAGE.write_text(page(), "utf-8")

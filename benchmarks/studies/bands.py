@@ -22,7 +22,6 @@ from planner.ledger import Array
 from planner.units import percent
 from planner.views.view import Block
 
-_LONG = 32768  # tokens per sequence
 _LARGE = 128  # GPUs
 _MUCH = 0.1  # share of the step from which a mechanism makes the kind of a run
 

@@ -46,7 +46,7 @@ def names() -> str:
     return f"## Components of the step\n\n{_NAMES}\n{_components()}"
 
 
-def said(answer: str) -> str:
+def description(answer: str) -> str:
     """Description of a document."""
     return getdoc(declared(answer)) or ""
 

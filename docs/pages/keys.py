@@ -52,7 +52,9 @@ def fields(where: str) -> str:
     module, _, name = where.partition(":")
     spec = getattr(importlib.import_module(module), name)
     # what it states itself last, in place of what it extends
-    known = [row for base in reversed(spec.__mro__) if base in _specs(spec) for row in _own(base)]
+    known = [
+        row for base in reversed(spec.__mro__) if base in _specs(spec) for row in _own_keys(base)
+    ]
     rows = {row[0]: row for row in known}
     return table(["key", "type", "default", "meaning"], [*rows.values()])
 
@@ -62,9 +64,9 @@ def _specs(spec: type) -> list[type]:
     return [base for base in spec.__mro__ if issubclass(base, Spec) and base is not Spec]
 
 
-def _own(spec: type) -> Iterator[list[str]]:
+def _own_keys(spec: type) -> Iterator[list[str]]:
     """Rows of the keys that a class itself states."""
-    meanings = dict(_said(inspect.getdoc(spec) or ""))
+    meanings = dict(_meanings(inspect.getdoc(spec) or ""))
     source = inspect.getsource(spec)
     lines, (body,) = source.splitlines(), ast.parse(source).body
     assert isinstance(body, ast.ClassDef)
@@ -84,7 +86,7 @@ def _own(spec: type) -> Iterator[list[str]]:
         ]
 
 
-def _said(doc: str) -> Iterator[tuple[str, str]]:
+def _meanings(doc: str) -> Iterator[tuple[str, str]]:
     """Meanings given in a docstring, as `name, other: text`."""
     for names, text in re.findall(r"^(\w+(?:, \w+)*): (.*)$", doc, re.MULTILINE):
         for key in names.split(", "):

@@ -172,8 +172,8 @@ def _http() -> list[tuple[str, list[list[str]]]]:
 
 def _sections(tables: Iterable[tuple[str, list[list[str]]]], mark: str) -> list[str]:
     return [
-        f"{mark} {documents.title(answer)}\n\n{documents.said(answer)}\n\n{_defined([answer])}\n\n"
-        f"{documents.keys_table(keys)}"
+        f"{mark} {documents.title(answer)}\n\n{documents.description(answer)}\n\n"
+        f"{_defined([answer])}\n\n{documents.keys_table(keys)}"
         for answer, keys in tables
     ]
 

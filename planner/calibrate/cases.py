@@ -13,7 +13,6 @@ from planner.calibrate.documents import TrainedCase
 from planner.error import PlanError
 
 Mode = Literal["quick", "default", "thorough"]
-MODES: tuple[Mode, ...] = ("quick", "default", "thorough")
 
 
 @dataclass(frozen=True)

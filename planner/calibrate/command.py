@@ -71,7 +71,7 @@ def calibrate(options: CalibrateOptions, report: Report) -> Calibrated:
 def _unused(records: Path) -> None:
     """Refuse records that another run holds, before ranks start to find the same."""
     if records.exists():
-        record.held(records).close()
+        record.locked(records).close()
 
 
 def _measuring(options: CalibrateOptions, ranks_per_node: int) -> Settings:

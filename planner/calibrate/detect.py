@@ -63,7 +63,18 @@ def host_memory_bytes() -> int:
 
 
 def usable_cores() -> int:
+    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def sockets() -> int:
+    """Processors whose cores this process may use, as the system tells; 1 where it does not."""
+    packages = set()
+    for core in os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ():
+        place = Path(f"/sys/devices/system/cpu/cpu{core}/topology/physical_package_id")
+        if place.is_file():
+            packages.add(place.read_text(encoding="ascii").strip())
+    return max(len(packages), 1)
 
 
 def hardware(local_rank: int, threads: int) -> Hardware:

@@ -83,12 +83,12 @@ def gemms(
         f"products {precision}",
         _GEMM + (_ON_GPU if units > 1 else ()),
         predict,
-        _of(records, "gemm", precision),
+        _measured(records, "gemm", precision),
         lambda r: f"{r['way']} {r['m']} x {r['n']} x {r['k']}",
     )
 
 
-def _of(records: Sequence[Record], kind: str, precision: str) -> list[Record]:
+def _measured(records: Sequence[Record], kind: str, precision: str) -> list[Record]:
     return [r for r in records if r["kind"] == kind and r["precision"] == precision]
 
 
@@ -98,7 +98,7 @@ def _flop_per_s(r: Record) -> float:
 
 def best_rate(records: Sequence[Record], precision: str) -> float:
     """FLOP/s of the fastest GEMM."""
-    mine = _of(records, "gemm", precision)
+    mine = _measured(records, "gemm", precision)
     if not mine:
         raise Unsupported(f"no GEMM in {precision} was measured")
     return max(_flop_per_s(r) for r in mine)
@@ -115,7 +115,7 @@ _WIDTH = Parameter("attention_width_exponent", 1e-3, 0.15, 1.5)
 def attention(records: Sequence[Record], precision: str, *, rate: float) -> Fit:
     """Shares of the GEMM rate that causal attention reaches, and how they fall with short
     sequences and narrow heads."""
-    mine = _of(records, "attention", precision)
+    mine = _measured(records, "attention", precision)
     if len({r["seq"] for r in mine}) < 2:
         raise Unsupported("attention of one sequence length only")
 
@@ -253,8 +253,8 @@ def _curves(
         f"operators {precision}": partial(operators, records, precision),
     }
     means = {
-        f"products {precision}": _mean_gemm(_of(records, "gemm", precision), rate),
-        f"attention {precision}": _mean_attention(_of(records, "attention", precision), rate),
+        f"products {precision}": _mean_gemm(_measured(records, "gemm", precision), rate),
+        f"attention {precision}": _mean_attention(_measured(records, "attention", precision), rate),
     }
     attempted_fits = attempted(attempts)
     fits = {

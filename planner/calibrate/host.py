@@ -6,16 +6,15 @@ One rank of every node measures while the others wait: the ranks of a node share
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 import torch
 
 from planner.calibrate import cases
+from planner.calibrate.detect import usable_cores
 from planner.calibrate.fit import Fit, Number, Unsupported
 from planner.calibrate.measure import Task, Timed
 from planner.calibrate.record import Record
@@ -30,24 +29,9 @@ UPDATE_BYTES = 28.0
 _NEARLY_ONE = 0.999999
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def sockets() -> int:
-    """Processors whose cores this process may use, as the system tells; 1 where it does not."""
-    packages = set()
-    for core in os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ():
-        place = Path(f"/sys/devices/system/cpu/cpu{core}/topology/physical_package_id")
-        if place.is_file():
-            packages.add(place.read_text(encoding="ascii").strip())
-    return max(len(packages), 1)
-
-
 def tasks(mode: cases.Mode, first_of_node: bool) -> Iterator[Task]:
     """Seconds per byte of a scaled vector, and per parameter of an update."""
-    for threads in sorted({1, cores()}):
+    for threads in sorted({1, usable_cores()}):
         for work in ("stream", "update"):
             record: Record = {"kind": "host", "what": work, "threads": threads}
             size = _PARAMETERS[mode]

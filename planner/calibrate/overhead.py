@@ -149,50 +149,50 @@ def _shared(
     launch = adjusted[stack]["launch"]
     if parallel == "tensor":
         subject = "small layers that tensor parallel ranks share, beyond kernels and collectives"
-        added = {"tensor_idle": _said(more.layer_s / _PASSES, subject, date)}
+        added = {"tensor_idle": _fitted(more.layer_s / _PASSES, subject, date)}
     else:
         subject = f"small layers under {parallel}, beyond kernels, collectives and bytes of weights"
         added = {
-            name: _said(launch[name]["value"] + seconds, subject, date)
+            name: _fitted(launch[name]["value"] + seconds, subject, date)
             for name, seconds in (("layer_idle", more.layer_s), ("step_overhead", more.step_s))
         }
     return {**adjusted, stack: {**adjusted[stack], "launch": {**launch, **added}}}
 
 
-def _said(value: float, subject: str, date: str) -> Document:
+def _fitted(value: float, subject: str, date: str) -> Document:
     return number(max(value, 0.0), f"dpplan calibrate: {subject}", date)
 
 
 def _before(slowdown: float | None, on_cpu: bool, date: str) -> Document:
     """Tables of a stack before any step was looked at."""
-    launch = {name: _said(0.0, _UNKNOWN, date) for name in ("layer_idle", "step_overhead")}
+    launch = {name: _fitted(0.0, _UNKNOWN, date) for name in ("layer_idle", "step_overhead")}
     tables: Document = {"launch": {**launch, **_operators(on_cpu, date)}}
     if slowdown is not None:
         subject = "a GEMM beside an all-reduce, over the shorter of the two"
-        tables["overlap"] = {"slowdown": _said(min(slowdown, 1.0), subject, date)}
+        tables["overlap"] = {"slowdown": _fitted(min(slowdown, 1.0), subject, date)}
         if slowdown > _NOTHING_GAINED:
             tables["overlap"] |= {"gradient_sync": False, "sharded_sync": False, "prefetch": False}
     if on_cpu:
         subject = "one micro-batch and no buckets: weights are not touched again"
-        tables["fusion"] = {"weight_bytes_moved": _said(0.0, subject, date)}
+        tables["fusion"] = {"weight_bytes_moved": _fitted(0.0, subject, date)}
     return tables
 
 
 def _operators(on_cpu: bool, date: str) -> Document:
     subject = "a CPU runs operators as they are issued; their fixed time is layer_idle"
-    return {"operator": _said(0.0, subject, date)} if on_cpu else {}
+    return {"operator": _fitted(0.0, subject, date)} if on_cpu else {}
 
 
 def _launch(stack: str, layer_s: float, step_s: float, on_cpu: bool, date: str) -> Document:
     """Launch time of an almost empty layer and step: on a CPU per layer, on a GPU per operator."""
-    step = _said(step_s, "what a step of almost no work takes beyond its layers", date)
+    step = _fitted(step_s, "what a step of almost no work takes beyond its layers", date)
     if on_cpu:
         subject = "what a layer of almost no work takes beyond its kernels"
-        idle = {"layer_idle": _said(layer_s, subject, date)}
+        idle = {"layer_idle": _fitted(layer_s, subject, date)}
         return {**idle, "step_overhead": step, **_operators(on_cpu, date)}
     operators = decoder_operators(stack_spec(stack))
     subject = "layers of almost no work, over the operators of a layer"
-    return {"operator": _said(layer_s / operators, subject, date), "step_overhead": step}
+    return {"operator": _fitted(layer_s / operators, subject, date), "step_overhead": step}
 
 
 def _moving(tables: Tables, stack: str, bytes_per_weight: float, date: str) -> Tables:
@@ -200,6 +200,6 @@ def _moving(tables: Tables, stack: str, bytes_per_weight: float, date: str) -> T
     subject = "what a step of many weights and few tokens takes beyond its kernels and collectives"
     fusion = {
         **tables[stack].get("fusion", {}),
-        "weight_bytes_moved": _said(bytes_per_weight, subject, date),
+        "weight_bytes_moved": _fitted(bytes_per_weight, subject, date),
     }
     return {**tables, stack: {**tables[stack], "fusion": fusion}}

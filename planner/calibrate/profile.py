@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from planner.calibrate import detect, host
+from planner.calibrate import detect
 from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fit, Fits
 from planner.error import PlanError
@@ -247,8 +247,8 @@ def host_table(fits: Fits, hardware: Hardware, date: str) -> Document:
         "id": "measured",
         "title": f"measured on {hardware.host}",
         "source": f"dpplan calibrate on {hardware.host}",
-        "sockets": host.sockets(),
-        "cores": host.cores(),
+        "sockets": detect.sockets(),
+        "cores": detect.usable_cores(),
         "memory_bandwidth": _fitted(memory, "stream_bandwidth", date),
         "stream_frac": number(1.0, streamed, date),
         "core_bandwidth": _fitted(memory, "core_bandwidth", date),

@@ -179,7 +179,7 @@ def _foreign(path: Path, why: str) -> PlanError:
     return PlanError("--out", str(path), f"{why}; move the file away to measure anew")
 
 
-def held(path: Path) -> FileIO:
+def locked(path: Path) -> FileIO:
     """The records, opened and locked by this process until it ends or closes them. Raises PlanError
     if another run has the lock."""
     if path.exists() and not path.is_file():
@@ -222,7 +222,7 @@ class Records:
         self.path = path
         self.all: list[Record] = []
         self.samples: dict[str, list[Sample]] = {}
-        self.file = held(path) if path else None
+        self.file = locked(path) if path else None
         if path:
             earlier = read(path, None if anew else conditions)  # or the file is somebody else's
             self.all = [] if anew else earlier

@@ -65,7 +65,7 @@ def tensor_plan(case: Case) -> dict[str, Any]:
     return plan
 
 
-def _held(tensors: Iterable[torch.Tensor | None]) -> int:
+def _local_bytes(tensors: Iterable[torch.Tensor | None]) -> int:
     """Bytes on this rank."""
     from torch.distributed.tensor import DTensor
 
@@ -91,11 +91,15 @@ def _states(
 ) -> dict[str, int]:
     """Bytes of parameters, gradients and optimizer on this rank after one step."""
     backward()
-    gradients = _held([_as_shard(p) for p in parameters])
+    gradients = _local_bytes([_as_shard(p) for p in parameters])
     optimizer.step()
     inner = getattr(optimizer, "optim", optimizer)  # of a ZeroRedundancyOptimizer, its own part
     moments = [v for state in inner.state.values() for k, v in state.items() if k != "step"]
-    sizes = {"parameters": _held(parameters), "gradients": gradients, "optimizer": _held(moments)}
+    sizes = {
+        "parameters": _local_bytes(parameters),
+        "gradients": gradients,
+        "optimizer": _local_bytes(moments),
+    }
     optimizer.zero_grad(set_to_none=True)
     return sizes
 

@@ -16,7 +16,7 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from planner import plugins
-from planner.cli.made import Body, made, options_of
+from planner.cli.made import Body, command_of, options_of
 from planner.cli.refusal import refuse
 from planner.error import PlanError
 from planner.specs.options import Options, Row, foreign, rows, why_not
@@ -120,7 +120,7 @@ def _wrong_words(error: TyperException, words: Sequence[str]) -> tuple[str, str]
 
 @cache
 def _command(name: str) -> Any:
-    info = CommandInfo(name=name, cls=Panels, callback=made(name, body_of(name)))
+    info = CommandInfo(name=name, cls=Panels, callback=command_of(name, body_of(name)))
     return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
 
 

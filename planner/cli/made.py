@@ -43,15 +43,15 @@ def options_of(verb: str, body: Body) -> tuple[dict[str, Row], dict[str, Row]]:
     kinds = _kinds(body)
     shared = (*taken(Options, ALIKE.get(verb, verb)), *taken(ScenarioFile, verb))
     request = shared if "given" in kinds else ()
-    makers = {row.name: kind for kind in kinds.values() for row in _own(kind, verb)}
-    specific = {row.name: row for kind in kinds.values() for row in _own(kind, verb)}
+    makers = {row.name: kind for kind in kinds.values() for row in _rows_of(kind, verb)}
+    specific = {row.name: row for kind in kinds.values() for row in _rows_of(kind, verb)}
     for row in request:
         if row.name in specific and (mechanism := mechanism_of(row.name)):
             raise plugins.option_twice(row.flag, mechanism, makers[row.name])
     return {row.name: row for row in request if row.name not in specific}, specific
 
 
-def made(verb: str, body: Body) -> Callable[..., None]:
+def command_of(verb: str, body: Body) -> Callable[..., None]:
     """A typer command of `dpplan VERB` that asks for what the body's parameters are made of."""
     request, specific = options_of(verb, body)
     written = written_of(specific)
@@ -96,7 +96,7 @@ def read_arguments(
         elif kind == Typed:
             arguments[name] = values.keys() & request.keys()
         else:
-            mine = {row.name for row in _own(kind, verb)}
+            mine = {row.name for row in _rows_of(kind, verb)}
             stated = {k: v for k, v in stated_for_verb.items() if v is not None} | values
             arguments[name] = read(kind, {k: v for k, v in stated.items() if k in mine})
     return values, arguments
@@ -185,7 +185,7 @@ def _kinds(body: Body) -> dict[str, Any]:
     return {name: kind for name, kind in get_type_hints(body).items() if name != "return"}
 
 
-def _own(record: Any, verb: str) -> tuple[Row, ...]:
+def _rows_of(record: Any, verb: str) -> tuple[Row, ...]:
     """The options of a record that a verb takes; all of a record without VERBS."""
     if record in (Given, Typed):
         return ()

@@ -42,13 +42,13 @@ class Moments:
     ends: Array  # embedding, final norm and head
 
 
-def _of(plan: Plan) -> Optimizer:
+def _optimizer(plan: Plan) -> Optimizer:
     return optimizer_of(plan.training.optimizer, plan.training.optimizer_rank)
 
 
 def moments(plan: Plan, c: Columns, p: RankParameters) -> Moments:
     """Optimizer states of a plan per element."""
-    optimizer, each = _of(plan), moment_type_bytes(plan)
+    optimizer, each = _optimizer(plan), moment_type_bytes(plan)
     if not optimizer.whole and not optimizer.smallest:
         same = optimizer.moment_bytes(each) + 0.0 * c.tp
         return Moments(same, same, same)
@@ -106,7 +106,7 @@ def state_ledger(plan: Plan) -> dict[str, float]:
 
 
 def _mean_moments(plan: Plan) -> float:
-    optimizer = _of(plan)
+    optimizer = _optimizer(plan)
     if not optimizer.whole and not optimizer.smallest:
         return optimizer.moment_bytes(moment_type_bytes(plan))
     c = Columns.of([_ALONE], 1)

@@ -140,13 +140,13 @@ def forward_s(plan: Plan, m: Machine, c: Columns) -> Array:
     return pipeline.forward_only_s(stage, microbatches, c.pp)
 
 
-def layer_seconds(plan: Plan, c: Columns, numbers: Machine | None = None) -> LayerSeconds:
+def layer_seconds(plan: Plan, c: Columns) -> LayerSeconds:
     """Seconds of a layer of every row, by the formulas of `step_time`, and the extra seconds of
     recomputing its forward pass.
 
     The time of a layer is without recompute, even if the row has it.
     """
-    m = numbers or machine(plan)
+    m = machine(plan)
     full = float(RECOMPUTE_KINDS.index("full"))
     whole = replace(c, recompute=np.full(len(c), full), recompute_size=np.zeros(len(c)))
     cost, who = cost_of_rows(plan, m, whole), sync.replicas(plan, whole)

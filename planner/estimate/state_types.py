@@ -76,7 +76,7 @@ def frozen_bytes(plan: Plan) -> float:
     if plan.random_layers is not None:  # they are trained in their turn
         types = state_of(plan)
         return types.parameter + types.master
-    return state.compute if state.frozen is None else state.frozen
+    return _NARROW if state.frozen is None else state.frozen
 
 
 def reference_bytes(plan: Plan) -> float:

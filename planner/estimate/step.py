@@ -282,7 +282,7 @@ def _other_gpus(s: _Step, components: Ledger) -> Ledger:
 def _waiting(s: _Step, components: Ledger) -> Ledger:
     """The step with overheads: waiting for the slowest rank, fixed cost, waiting for data."""
     plan, m, c = s.plan, s.m, s.c
-    if uneven.asked(plan):
+    if uneven.is_uneven(plan):
         late = {
             "stragglers": total(uneven.parts(plan, m, c, components)),
             "overhead": 0.0 * total(components) + m.step_overhead,

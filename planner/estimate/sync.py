@@ -98,7 +98,7 @@ class ShardedLayer:
 
 def compute_bytes(plan: Plan) -> float:
     """Bytes of a parameter as kernels read it."""
-    return plan.stack.state.compute if plan.training.mixed_precision else _WIRE_BYTES["fp32"]
+    return _WIRE_BYTES["bf16" if plan.training.mixed_precision else "fp32"]
 
 
 def gathered_bytes(plan: Plan) -> float:

@@ -202,7 +202,7 @@ def parts(plan: Plan, m: Machine, c: Columns, components: Ledger) -> Ledger:
         }
 
 
-def asked(plan: Plan) -> bool:
+def is_uneven(plan: Plan) -> bool:
     """Whether the request states stragglers or heterogeneity beyond the usual jitter."""
     lengths = plan.lengths
     waits = lengths is not None and lengths.packing in ("packed", "longest")

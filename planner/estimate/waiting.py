@@ -28,7 +28,7 @@ def stragglers(plan: Plan, m: Machine, table: Columns, time: StepTime) -> Stragg
     """Seconds of a step by reason, for one layout; None where the request states nothing of ranks
     that differ."""
     ranks = plan.ranks
-    if not uneven.asked(plan) and plan.lengths is None and ranks.other is None:
+    if not uneven.is_uneven(plan) and plan.lengths is None and ranks.other is None:
         return None
     seconds = firsts(uneven.parts(plan, m, table, time.components))
     step = first(time.seconds)

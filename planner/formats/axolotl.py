@@ -286,7 +286,7 @@ def write(options: Mapping[str, Any]) -> str:
 FORMAT = Format(
     kind="axolotl",
     title="Axolotl YAML",
-    detect=trainer.own("base_model"),
+    detect=trainer.has_key("base_model"),
     parse=trainer.parse,
     table=TABLE,
     read_more=read_more,

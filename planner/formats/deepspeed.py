@@ -266,14 +266,14 @@ def write(options: Mapping[str, Any]) -> str:
     return trainer.as_json(document(options))
 
 
-_own = trainer.own(
+_has_own_keys = trainer.has_key(
     "zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "zero_stage3"
 )
 _OF_VERL = re.compile(r"^actor_rollout_ref\s*:|^[ \t]+partial_pretrain\s*:", re.M)  # its tables
 FORMAT = Format(
     kind="deepspeed",
     title="DeepSpeed JSON",
-    detect=lambda name, text: _own(name, text) and not _OF_VERL.search(text),
+    detect=lambda name, text: _has_own_keys(name, text) and not _OF_VERL.search(text),
     parse=trainer.parse,
     table=TABLE,
     read_more=read_more,

@@ -37,12 +37,12 @@ def added(values: Mapping[str, Value]) -> dict[str, Value]:
     out: dict[str, Value] = {}
     for theirs, name in row.get("same", {}).items():
         if theirs in values:
-            out[name] = _said(values[theirs], values[theirs].value, theirs)
+            out[name] = _aliased(values[theirs], values[theirs].value, theirs)
     for where in row.get("where", ()):
         theirs = where["argument"]
         if theirs in values and _holds(values[theirs].value, where):
             for name, value in where["is"].items():
-                out[name] = _said(values[theirs], value, theirs)
+                out[name] = _aliased(values[theirs], value, theirs)
     for name, value in row.get("defaults", {}).items():
         out.setdefault(name, Value(value, program=program))
     return {name: value for name, value in out.items() if name not in values}
@@ -57,7 +57,7 @@ def irrelevant(values: Mapping[str, Value]) -> Iterator[str]:
             yield name
 
 
-def _said(given: Value, value: Any, theirs: str) -> Value:
+def _aliased(given: Value, value: Any, theirs: str) -> Value:
     return Value(value, given.line, given.unknown, given.file, alias=theirs)
 
 

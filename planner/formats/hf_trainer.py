@@ -66,7 +66,7 @@ _OTHERS = re.compile(
     r"beta|zero_optimization|tuner_type|template)\"?\s*:",
     re.MULTILINE,
 )
-_is_trainer = trainer.own("per_device_train_batch_size", "per_gpu_train_batch_size")
+_is_trainer = trainer.has_key("per_device_train_batch_size", "per_gpu_train_batch_size")
 
 
 FORMAT = Format(

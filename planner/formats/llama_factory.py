@@ -311,12 +311,12 @@ def write(options: Mapping[str, Any]) -> str:
     return trainer.as_yaml(config | sharding.written(options))
 
 
-_own = trainer.own("finetuning_type", "cutoff_len", "dist_config", "sample_backend")
+_has_own_keys = trainer.has_key("finetuning_type", "cutoff_len", "dist_config", "sample_backend")
 FORMAT = Format(
     kind="llama-factory",
     title="LLaMA-Factory YAML",
     detect=lambda name, text: (
-        _own(name, text) or trainer_script.is_of(trainer_script.LLAMA_FACTORY, name, text)
+        _has_own_keys(name, text) or trainer_script.is_of(trainer_script.LLAMA_FACTORY, name, text)
     ),
     parse=trainer_script.parse,
     table=TABLE,

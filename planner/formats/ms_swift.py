@@ -85,7 +85,7 @@ def detect(name: str, text: str) -> bool:
 
 
 _MODULE = re.compile(r"\bswift[./]cli[./](sft|pt|rlhf)(?:\.py)?$")  # of torchrun
-_own_keys = trainer.own("tuner_type", "train_type", "split_dataset_ratio")
+_own_keys = trainer.has_key("tuner_type", "train_type", "split_dataset_ratio")
 
 
 def parse(text: str) -> Mapping[str, Value]:

@@ -170,7 +170,7 @@ class Answer:
         given = self.values[name]
         if given.program:
             self.mark(name, "implied", f"not given: the default of {given.program}")
-            stated = self._held(option)
+            stated = self._stated(option)
             if value is not None and (stated is None or stated.implied):
                 self._put(option, Stated(value, name, "", implied=True))
             return
@@ -186,13 +186,13 @@ class Answer:
         if self.is_part and not any(name in self.values for name in names):
             return
         place = self.values[names[0]].place if names and names[0] in self.values else ""
-        stated = self._held(option)
+        stated = self._stated(option)
         if stated is None or stated.implied:
             self._put(option, Stated(value, names[0] if names else note, place, implied=True))
 
     def leave(self, option: str, name: str) -> None:
         """An argument sets an option to the default of the stack, over what other files imply."""
-        if self._held(option) is None:
+        if self._stated(option) is None:
             self._put(option, Stated(None, name, self.values[name].place, implied=True))
 
     def mark(self, name: str, use: Use, note: str = "") -> None:
@@ -215,7 +215,7 @@ class Answer:
         """Take the program's default of an argument that is left out."""
         value = argument.default
         ours = argument.ours(value)
-        if ours is not None and self._held(argument.option) is None:
+        if ours is not None and self._stated(argument.option) is None:
             self._put(argument.option, Stated(ours, argument.name, "", implied=True))
             self.arguments[argument.name] = Used(value, "implied", "not given: the default")
 
@@ -233,10 +233,10 @@ class Answer:
 
     def option(self, name: str) -> Any:
         """The value of an option of dpplan so far; None if no argument states it."""
-        stated = self._held(name)
+        stated = self._stated(name)
         return None if stated is None else stated.value
 
-    def _held(self, name: str) -> Stated | None:
+    def _stated(self, name: str) -> Stated | None:
         options = self.model if name.startswith(MODEL) else self.options
         return options.get(name.removeprefix(MODEL))
 
@@ -318,7 +318,7 @@ class Format:
         values = {**given, **self.added(given)}
         answer = Answer(values)
         for argument in self.table:
-            self._one(argument, answer)
+            self._read_argument(argument, answer)
         self.read_more(values, answer)
         for argument in self.table:  # after what arguments say, wherever they say it
             names = (argument.name, *argument.also)
@@ -334,7 +334,7 @@ class Format:
                 answer.arguments[name] = self._rest(name, value)
         return answer
 
-    def _one(self, argument: Argument, answer: Answer) -> None:
+    def _read_argument(self, argument: Argument, answer: Answer) -> None:
         for name in (argument.name, *argument.also):
             value = answer.values.get(name)
             if value is None:

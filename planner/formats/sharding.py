@@ -34,6 +34,7 @@ DEEPSPEED_FILE = "ds_config.json"  # as the trainer's file names it
 GRADIENTS, PARAMETERS = 2, 3  # stages of ZeRO that shard these
 ALONE = "neither fsdp nor deepspeed is on: every GPU has the whole model"
 _STAGE = re.compile(r"z(?:ero|ero_?stage|ero-stage)?[_-]?([0-3])(?!\d)", re.I)
+_FSDP = "fsdp_config."
 _HOST = re.compile(r"cpu|offload", re.I)
 
 
@@ -107,13 +108,13 @@ def _read_inside(answer: Answer, prefix: str, inside: Mapping[str, Value]) -> No
         answer.mark(prefix + name, used.use, used.note)
 
 
-def read_fsdp(answer: Answer, prefix: str = "fsdp_config.") -> bool:
+def read_fsdp(answer: Answer) -> bool:
     """fsdp and fsdp_config, of accelerate or of the trainer, with names that begin with fsdp_ or
     not. True if they are on."""
     words = answer.get("fsdp")
     listed = [words] if isinstance(words, str) else words if isinstance(words, list) else []
     items = [word for text in listed for word in str(text).lower().replace(",", " ").split()]
-    by_key = {key(name, prefix): name for name in answer.values if name.startswith(prefix)}
+    by_key = {key(name, _FSDP): name for name in answer.values if name.startswith(_FSDP)}
     answer.mark("fsdp_config", "irrelevant", "empty")
     if not (items or by_key or words is True):
         answer.mark("fsdp", "implied", "off")

@@ -293,13 +293,13 @@ _ESCAPED = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|([0-7]{1,3}
 def _unescaped(text: str) -> str:
     """The inside of `$'...'`."""
 
-    def one(match: re.Match[str]) -> str:
+    def character(match: re.Match[str]) -> str:
         code = match[1] or match[2]
         if code or match[3]:
             return chr(int(code, 16) if code else int(match[3], 8))
         return _ESCAPES.get(match[4], match[0])
 
-    return _ESCAPED.sub(one, text)
+    return _ESCAPED.sub(character, text)
 
 
 def _variable_end(raw: str, at: int) -> int:
@@ -334,7 +334,7 @@ def _variable(raw: str, quoted: bool, state: State, depth: int) -> Iterator[_Pie
         yield _Piece("", quoted, (raw[:SHOWN],))
         return
     length, name, place, index, operator, other = match.groups()
-    value = _held(name, index, state)
+    value = _parts(name, index, state)
     first = value if index in ("@", "*") else (value or [])[:1]
     empty = value is not None and not any(word.text or word.unknown for word in first or [])
     unset = not value or (empty and (operator or "").startswith(":"))
@@ -353,7 +353,7 @@ def _variable(raw: str, quoted: bool, state: State, depth: int) -> Iterator[_Pie
         yield from _elements(value, index, _cut(operator, other, state), quoted)
 
 
-def _held(name: str | None, index: str | None, state: State) -> list[Word] | None:
+def _parts(name: str | None, index: str | None, state: State) -> list[Word] | None:
     """The elements of a variable, or the one of an index; None where it is not set."""
     value = state.variables.get(name) if name else None
     if value is None or index is None or index in ("@", "*"):

@@ -160,6 +160,6 @@ def nested(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def as_comments(lines: Iterable[str], sign: str = "#") -> str:
+def as_comments(lines: Iterable[str]) -> str:
     """Lines of comment for the head of a file."""
-    return "".join(f"{sign} {line}".rstrip() + "\n" for line in lines)
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines)

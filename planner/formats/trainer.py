@@ -32,7 +32,7 @@ ATTENTIONS = words("attentions", "trainer")
 RECOMPUTE = {True: "full", False: "none"}
 
 
-def own(*names: str) -> Callable[[str, str], bool]:
+def has_key(*names: str) -> Callable[[str, str], bool]:
     """Whether a text has one of these keys at the beginning of a line or of an object."""
     pattern = re.compile(rf"(?:^|[{{,])\s*\"?(?:{'|'.join(names)})\"?\s*:", re.MULTILINE)
 

@@ -52,8 +52,8 @@ def _of_command(command: Command) -> dict[str, Value]:
     line = command.words[0].line
     if words[0] == TRL and len(words) > 1:
         out[OBJECTIVE] = Value(words[1], line)
-    elif found_ := next((m for word in words if (m := _SCRIPT.search(word))), None):
-        out[OBJECTIVE] = Value(found_[1] or found_["module"], line)
+    elif match := next((m for word in words if (m := _SCRIPT.search(word))), None):
+        out[OBJECTIVE] = Value(match[1] or match["module"], line)
     elif task := _in_name(words):
         out[OBJECTIVE] = Value(task, line)
     return out

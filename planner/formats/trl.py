@@ -187,12 +187,12 @@ def starts(request: PlanToWrite) -> str:
     return f'-m trl.scripts.{script} --config "$RECIPE/train.yaml"'
 
 
-_own = trainer.own(
+_has_own_keys = trainer.has_key(
     *("max_length", "max_prompt_length", "max_completion_length", "num_generations", "use_peft"),
     *("dataset_mixture", "dataset_mixer", "dataset_text_field", "reward_funcs", "packing"),
     *("dataset_name", "dataset_num_proc", "completion_only_loss", "dataset_train_split"),
 )
-_is_trainer = trainer.own("per_device_train_batch_size", "model_name_or_path")
+_is_trainer = trainer.has_key("per_device_train_batch_size", "model_name_or_path")
 _OTHERS = re.compile(
     r"^\s*\"?(finetuning_type|cutoff_len|base_model|dist_config|distributed_type|tuner_type|"
     r"template)\"?\s*:",
@@ -202,7 +202,7 @@ FORMAT = Format(
     kind="trl",
     title="TRL and Unsloth (YAML, commands, Python)",
     detect=lambda name, text: (
-        (_is_trainer(name, text) and _own(name, text) and not _OTHERS.search(text))
+        (_is_trainer(name, text) and _has_own_keys(name, text) and not _OTHERS.search(text))
         or trainer_script.is_of(trainer_script.TRL, name, text)
     ),
     parse=trainer_script.parse,

@@ -56,17 +56,17 @@ def of_name(kind: str, name: str, fetched: bool = False) -> str:
         return "is a file of weights; give the config.json beside it, or a catalogue name"
     words = name.lower().split()
     parts = {part for word in words for part in re.split(r"[-_/:.]", word)} | {name.lower()}
-    return _said(_of_kind(kind, readable=not fetched), parts)
+    return _remedy(_of_kind(kind, readable=not fetched), parts)
 
 
 def of_type(model_type: str) -> str:
     """The same for a model type of transformers, such as "bert" or "t5"."""
     whole = model_type.lower().replace("_", "-")
     parts = {whole, *whole.split("-")}
-    return _said(_of_kind("models", readable=False), parts)
+    return _remedy(_of_kind("models", readable=False), parts)
 
 
-def _said(others: Iterator[Other], parts: set[str]) -> str:
+def _remedy(others: Iterator[Other], parts: set[str]) -> str:
     """The rest of a sentence on the first entry that has one of these parts of a name."""
     matching = (f"is {other.is_a}: {other.remedy}" for other in others if other.words & parts)
     return next(matching, "")

@@ -77,7 +77,7 @@ def lists_of(day: str | None) -> tuple[PriceList, ...]:
     return (*price_history.lists(day or known[-1]), *shipped)
 
 
-def _asked(market: str | None, day: str | None = None) -> _Asked:
+def _market_of(market: str | None, day: str | None = None) -> _Asked:
     """The market, provider or file that `--market` names. Raises PlanError with near matches."""
     known = Prices(market=prices().market, list=lists_of(day))
     if market is None:
@@ -127,7 +127,7 @@ def price(options: Options, gpu: str, template: ClusterTemplate | None) -> Price
     """
     stated, market = number(options, "price"), options.market
     if options.capex is not None:
-        return _own(options)
+        return _depreciation(options)
     if stated is not None:
         if market is not None:
             raise PlanError(
@@ -136,8 +136,8 @@ def price(options: Options, gpu: str, template: ClusterTemplate | None) -> Price
         return _stated(Sourced(stated, "USD/h", "assumed", "stated in the request"))
     if template is not None and template.usd_per_gpu_hour is not None and market is None:
         return _stated(template.usd_per_gpu_hour)
-    request = _asked(market, options.price_day)
-    everywhere = _asked(None, options.price_day).lists
+    request = _market_of(market, options.price_day)
+    everywhere = _market_of(None, options.price_day).lists
     known = {offer.market: offer for offer in _offers(gpu, template, everywhere)}
     answer = next(
         (
@@ -183,7 +183,7 @@ def _stated(usd: Sourced) -> Price:
     return Price(market=STATED, usd_per_gpu_hour=usd)
 
 
-def _own(options: Options) -> Price:
+def _depreciation(options: Options) -> Price:
     """Depreciation of own hardware; electricity comes on top. Raises PlanError where a rental price
     is given, too."""
     for name in ("price", "market"):

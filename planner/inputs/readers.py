@@ -91,16 +91,16 @@ def read_yaml(text: str) -> dict[Any, Any]:
     except RecursionError:
         raise ValueError(_DEEP) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"is not valid YAML: {_said(error, text)}") from None
+        raise ValueError(f"is not valid YAML: {_yaml_error(error, text)}") from None
     _check(data)
     return data
 
 
-def yaml_text(document: dict[str, Any], *, width: int = 90) -> str:
+def yaml_text(document: dict[str, Any]) -> str:
     """A document as YAML, keys in their order."""
     import yaml
 
-    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=width))
+    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=90))
 
 
 def yaml_places(text: str) -> dict[str, tuple[Any, int]]:
@@ -128,7 +128,7 @@ def yaml_places(text: str) -> dict[str, tuple[Any, int]]:
     except RecursionError:
         raise ValueError(_DEEP) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"is not valid YAML: {_said(error, text)}") from None
+        raise ValueError(f"is not valid YAML: {_yaml_error(error, text)}") from None
     _check({name: value for name, (value, _) in out.items()})
     return out
 
@@ -242,7 +242,7 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-def _said(error: Exception, text: str) -> str:
+def _yaml_error(error: Exception, text: str) -> str:
     """A YAML parser's error in one sentence with the place."""
     import yaml
 

@@ -115,10 +115,10 @@ def lines(item: LessonItem) -> list[str]:
         return [Fixed(row) for row in (rows[0], *rows[2:])]
     if text.startswith(_POINTS):
         return [line for line in text.splitlines() if line]
-    return [_one(text)]
+    return [_one_line(text)]
 
 
-def _one(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -185,7 +185,7 @@ def _block(table: LessonTable, item: LessonItem) -> Block:
 
 
 def _claim_lines(claim: LessonClaim) -> Iterator[str]:
-    yield f"{claim.number}. {claim.claim} ({claim.of}): {claim.verdict}. {_one(claim.why)}"
+    yield f"{claim.number}. {claim.claim} ({claim.of}): {claim.verdict}. {_one_line(claim.why)}"
     yield Fixed(claim.command)
 
 

@@ -67,7 +67,7 @@ def _allowed(plan: Plan, c: Columns) -> Array:
     return once & able & ~c.offloads(*OFFLOADED_OPTIMIZER)
 
 
-def _said(plan: Plan, x: Layout) -> str:
+def _refusal(plan: Plan, x: Layout) -> str:
     turns = plan.training.global_batch // (x.dp * x.micro_batch)
     able = (
         "can on one GPU, or without --pp and --ep where gradients are sharded"
@@ -112,7 +112,7 @@ class InBackward(Mechanism):
         from planner.formulas.rules.rule import Rule
 
         name = "weights can be updated in backward"
-        return (Rule(name, ("optimizer_in_backward",), _allowed, _said, ways=_ways),)
+        return (Rule(name, ("optimizer_in_backward",), _allowed, _refusal, ways=_ways),)
 
     def check(self, plan: Plan) -> None:
         if plan.partial:

@@ -243,7 +243,7 @@ def rl_step(train: Estimates, engine: Engine, job: Job, pools: Pools, keeps: Kee
     )
 
 
-def _held(train: Estimates, names: tuple[str, ...]) -> float:
+def _bytes_of(train: Estimates, names: tuple[str, ...]) -> float:
     """Bytes of these components of one GPU's peak."""
     return sum(firsts(train.memory.components).get(name, 0.0) for name in names)
 
@@ -253,8 +253,8 @@ def _phase_bytes(
 ) -> dict[str, float]:
     """Bytes of one GPU while each phase runs."""
     memory, plan = train.memory, train.plan
-    weights = _held(train, ("parameters",))
-    extra = weights * job.reference + _held(train, _HELD) * job.critic
+    weights = _bytes_of(train, ("parameters",))
+    extra = weights * job.reference + _bytes_of(train, _HELD) * job.critic
     asleep = 0.0 if keeps.sleeps or not pools.colocated else generation.device_bytes
     peak = first(memory.device) + extra + asleep
     outside = first(memory.context) + first(memory.communicators)
@@ -262,9 +262,11 @@ def _phase_bytes(
     logits = _LOGIT_BYTES * first(
         c.micro_batch * plan.training.seq_len / c.cp * plan.model.padded_vocab / c.tp
     )
-    scoring = _held(train, _HELD) + first(memory.layer_bytes) + logits + outside + extra + asleep
+    scoring = (
+        _bytes_of(train, _HELD) + first(memory.layer_bytes) + logits + outside + extra + asleep
+    )
     stays = tuple(name for name in _HELD if name not in keeps.moves)
-    beside = _held(train, stays) + extra * (not keeps.moves) if pools.colocated else 0.0
+    beside = _bytes_of(train, stays) + extra * (not keeps.moves) if pools.colocated else 0.0
     return {
         "training": peak,
         "log-probabilities": min(scoring, peak),
@@ -278,5 +280,5 @@ def _moved_s(
     """Seconds of moving states off the GPUs between phases and back; 0 where pools differ."""
     if not pools.colocated:
         return 0.0
-    moved = _held(train, tuple(keeps.moves)) + generation.weight_bytes * keeps.sleeps
+    moved = _bytes_of(train, tuple(keeps.moves)) + generation.weight_bytes * keeps.sleeps
     return float(formulas.there_and_back_s(moved, m.host_copy_bandwidth))

@@ -124,7 +124,7 @@ def rl(settings: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
 def answer(settings: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement, Call | None]:
     """The same with the tree of its formulas, if requested; without the formulas of the training
     step, which `dpplan estimate --explain` prints."""
-    request = _asked(settings, read_options(given))
+    request = _request_of(settings, read_options(given))
     tried = [_try(request, pools) for pools in _splits(request)]
     shared = [split for split in tried if split.pools.colocated]
     takes = request.framework.colocated and shared and shared[0].found is not None
@@ -143,7 +143,7 @@ def answer(settings: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement
 def step_of(settings: RlOptions, options: Options) -> Step:
     """The step of a request, on all GPUs in turn where it names none that only generate. Raises
     PlanError where it is wrong or no layout trains."""
-    tried = _try(request := _asked(settings, options), _splits(request)[0])
+    tried = _try(request := _request_of(settings, options), _splits(request)[0])
     if tried.found is None:
         raise PlanError("--gpus", options.gpus, f"has no layout that trains: {tried.why}")
     return tried.found
@@ -155,7 +155,7 @@ def command_of(settings: RlOptions, options: Options) -> str:
     return f"{command_line(settings, _VERB)} {plain}"
 
 
-def _asked(settings: RlOptions, options: Options) -> _Asked:
+def _request_of(settings: RlOptions, options: Options) -> _Asked:
     refuse(options, _VERB)
     model, _ = model_spec(options.model)
     whole = any(core.mask == "full" for core, _ in attended_of(model))
@@ -255,7 +255,7 @@ def _trained(request: _Asked, pools: Pools, stack: str) -> Training:
     figures = report.figures(train, scenario.sentences)
     layouts = sum(
         searched.estimates.space.count
-        for searched in answer.found
+        for searched in answer.searches
         if searched.estimates is not None
     )
     command = pick_command(options, train)

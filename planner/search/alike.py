@@ -55,8 +55,8 @@ class Allowed:
         return int(self.space.counts[self.rows].sum())
 
     @property
-    def own(self) -> Space:
-        """Its layouts as a space of their own."""
+    def as_space(self) -> Space:
+        """The allowed layouts as a space."""
         outer = {name: column[self.rows] for name, column in self.space.outer.items()}
         pattern = self.space.pattern[self.rows]
         return Space.of(outer, self.space.inner, self.space.options, pattern)

@@ -32,7 +32,7 @@ class Answer:
     """Searches of all plans of a scenario, and the chosen one: a row of a table of full
     estimates."""
 
-    found: tuple[Found, ...]
+    searches: tuple[Found, ...]
     chosen: Estimates
     row: int
     fits: bool

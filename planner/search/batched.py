@@ -117,7 +117,7 @@ def _probe(searches: Sequence[_Search], keys: Keys) -> None:
     alike: dict[Hashable, list[tuple[_Search, Space]]] = {}
     for search in searches:
         if isinstance(space := search.space, Allowed) and space.count:
-            alike.setdefault(keys.estimate(search.plan), []).append((search, space.own))
+            alike.setdefault(keys.estimate(search.plan), []).append((search, space.as_space))
     others: list[tuple[_Search, Plan]] = []
     for members in alike.values():
         plan = members[0][0].plan

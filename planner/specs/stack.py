@@ -108,7 +108,6 @@ class StateBytes(Spec):
     optimizer."""
 
     parameter: float = Field(gt=0, le=8)  # the copy the model holds (fp32 shards under FSDP)
-    compute: float = Field(default=2.0, gt=0, le=8)  # the 16-bit copy that kernels read
     gradient: float = Field(gt=0, le=8)
     gradient_wire: float = Field(gt=0, le=8)  # type in which gradients are reduced across replicas
     master: float = Field(
@@ -239,15 +238,7 @@ class Fusion(Spec):
     loss: LossKernel | None = None  # of the head where none is asked for; none: torch operators
     joint_qkv: bool  # queries, keys and values are one GEMM
     joint_gate: bool  # gate and up projection are one GEMM
-    # share of memory bandwidth that elementwise kernels reach where the memory is slow
-    elementwise_frac: Efficiency = Sourced(
-        0.83,
-        "1",
-        "measured",
-        "best of large bandwidth-bound kernels on A100: residual .83, fused softmax .82/.84 of HBM",
-        "2026-11",
-    )
-    # what they would move on a memory of unlimited bandwidth: bytes in flight over latency
+    # bandwidth of elementwise kernels on an unlimited memory: bytes in flight over latency
     elementwise_limit: BytesPerSecond
     cross_entropy_bytes: Number  # moved per logit, forward and backward together
     # per weight and micro-batch outside of GEMMs: accumulation, casts, communication buffers
@@ -288,10 +279,6 @@ class Overlap(Spec):
     tensor_hidden: Fraction
     # ways in which a request may have them overlap, beside not at all
     tensor_ways: tuple[TensorOverlap, ...] = Field(default=(), strict=False)
-    # least share of dispatch and combine of experts that nothing hides, where they overlap
-    expert_exposed: Fraction = Sourced(
-        0.15, "1", "assumed", "over the validated runs with experts, docs/accuracy", "2026-11"
-    )
     offload_copies: bool = (
         False  # offloaded activations are copied on streams of their own, a layer ahead
     )
@@ -328,20 +315,13 @@ class ExpertWork(Spec):
 
 
 class Launch(Spec):
-    """The CPU's part: time to issue one operator, operators per layer, operators one collective
-    costs."""
+    """The CPU's part: time to issue one operator, operators that one collective costs."""
 
     operator: Seconds
     captured: Names = ()  # GPU architectures on which whole iterations are CUDA graphs
     # GPU architectures on which its launch scripts set CUDA_LAUNCH_BLOCKING=1: the CPU waits for
     # every kernel
     blocking: Names = ()
-    operators_forward: Number = Sourced(
-        30.0, "1", "assumed", "kernels of one layer, own count", "2026-11"
-    )
-    operators_backward: Number = Sourced(
-        39.0, "1", "assumed", "kernels of one layer, own count", "2026-11"
-    )
     operators_per_collective: Number
     # what the hook of one weight's gradient costs per micro-batch, in operators; none: no Python
     # hook of its own

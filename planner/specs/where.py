@@ -15,7 +15,6 @@ NUMBERS = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_ba
 # found by the estimate, not columns of a layout: compared with a share such as 5%
 SHARES = ("headroom",)
 WORDS: dict[str, tuple[str, ...]] = {**CODES, "sequence_parallel": ("no", "yes")}
-OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 _SAME = {"==": "=", "in": "="}  # other spellings; several values mean any of them
 _TRUTHS = {"true": "yes", "on": "yes", "1": "yes", "false": "no", "off": "no", "0": "no"}
 _MOST = 10**9  # more than any layout has of anything
@@ -53,7 +52,7 @@ class Constraint(Spec):
 
 def constraint(text: str) -> Constraint:
     """Read one condition. Raises ValueError with a sentence that lists what can be written."""
-    parts = [_one(part) for part in _OR.split(text)]
+    parts = [_constraint(part) for part in _OR.split(text)]
     if parts[1:] and any(term.name in SHARES for term in parts):
         raise ValueError(f"{' and '.join(SHARES)} is a condition by itself, without `or`")
     out = None
@@ -72,7 +71,7 @@ def terms(text: str) -> tuple[str, str, str] | None:
     return match[1].replace("-", "_").lower(), _SAME.get(operator, operator), match[3].strip()
 
 
-def _one(text: str) -> Constraint:
+def _constraint(text: str) -> Constraint:
     parts = terms(text)
     known = (*NUMBERS, *WORDS, *SHARES)
     names = ", ".join(known)

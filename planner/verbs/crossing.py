@@ -39,7 +39,7 @@ def crossing(options: Options, answer: Answer) -> Crossing | None:
 def _inside(options: Options, answer: Answer, name: str, domain: int) -> InsideNodes | None:
     """The fastest layout that fits and keeps this group inside nodes."""
     candidates = []
-    for searched in answer.found:
+    for searched in answer.searches:
         if searched.estimates is None:
             continue
         outer, row = searched.estimates.space.outer, searched.estimates.space.row

@@ -117,7 +117,7 @@ def _tighter(options: Options, answer: Answer) -> Tighter | None:
         e, row = pair
         return float(timed(e).seconds[row]) / e.plan.training.global_batch
 
-    searched = [search.estimates for search in answer.found if search.estimates is not None]
+    searched = [search.estimates for search in answer.searches if search.estimates is not None]
     candidates = [(e, row) for e in searched if (row := fastest_that_fits(e)) is not None]
     if not candidates:
         return None
@@ -135,7 +135,7 @@ def _tighter(options: Options, answer: Answer) -> Tighter | None:
 def best_of_families(options: Options, answer: Answer) -> list[Alternative]:
     """The best layout of each family, or the nearest to fitting with the reason in bytes."""
     out: dict[str, Alternative] = {}
-    for search in answer.found:
+    for search in answer.searches:
         estimates = search.estimates
         if estimates is None:
             continue
@@ -190,7 +190,7 @@ def _shortfall(estimates: Estimates, row: int) -> str:
 
 def _top(options: Options, answer: Answer) -> list[Alternative]:
     """The fastest layouts that fit, over all plans."""
-    lines = best_of(answer.found, options.top, "time")
+    lines = best_of(answer.searches, options.top, "time")
     return [
         extended(Alternative, report.line(options, e, row), rank=i + 1)
         for i, (e, row) in enumerate(lines)
@@ -239,14 +239,14 @@ def chosen(options: Options) -> Estimates:
 
 
 def _counts(options: Options, answer: Answer, advice: Sequence[Advice] = ()) -> SearchCounts:
-    searched = [search.estimates for search in answer.found if search.estimates is not None]
+    searched = [search.estimates for search in answer.searches if search.estimates is not None]
     return SearchCounts(
         evaluated=sum(e.space.count for e in searched),
         feasible=sum(int(e.fits.sum()) for e in searched),
-        excluded=sum(search.excluded for search in answer.found),
-        rejected=rejections(answer.found),
+        excluded=sum(search.excluded for search in answer.searches),
+        rejected=rejections(answer.searches),
         software=software(answer.chosen.plan, answer.chosen.table.layout(answer.row)),
-        not_searched=_with_worth(not_searched(options, answer.found), options, advice),
+        not_searched=_with_worth(not_searched(options, answer.searches), options, advice),
     )
 
 

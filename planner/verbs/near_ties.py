@@ -25,7 +25,7 @@ def near_ties(options: Options, answer: Answer) -> list[NearTie]:
     each = seconds / plan.training.global_batch
     known = {_kind(plan.stack.id, answer.chosen.table.layout(answer.row))}
     out: list[NearTie] = []
-    for estimates, row in best_of(answer.found, _LISTED, "time"):
+    for estimates, row in best_of(answer.searches, _LISTED, "time"):
         per_sequence = float(estimates.time.seconds[row]) / estimates.plan.training.global_batch
         kind = _kind(estimates.plan.stack.id, estimates.table.layout(row))
         if kind in known or per_sequence > each * (1 + TIE):

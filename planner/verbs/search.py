@@ -58,19 +58,19 @@ def search_with_layouts(
     if answer is None:
         raise why_none(scenario)
     spent = time.perf_counter() - started
-    evaluated = [search.estimates for search in answer.found if search.estimates is not None]
+    evaluated = [search.estimates for search in answer.searches if search.estimates is not None]
     offload = not answer.fits and options.offload is None and not options.search_offload
     return Search(
         schema_version=SCHEMA_VERSION,
-        enumerated=sum(search.enumerated for search in answer.found),
+        enumerated=sum(search.enumerated for search in answer.searches),
         evaluated=sum(e.space.count for e in evaluated),
         feasible=sum(int(e.fits.sum()) for e in evaluated),
-        excluded=sum(search.excluded for search in answer.found),
-        not_searched=not_searched(options, answer.found),
-        rejected=rejections(answer.found),
+        excluded=sum(search.excluded for search in answer.searches),
+        not_searched=not_searched(options, answer.searches),
+        rejected=rejections(answer.searches),
         shortfall=shortfall(evaluated),
         objective=options.objective,
-        top=top(options, answer.found, scenario.sentences),
+        top=top(options, answer.searches, scenario.sentences),
         pareto=front(options, evaluated),
         by_tp_pp=by_tp_pp(options, evaluated),
         seconds=spent,
@@ -79,7 +79,7 @@ def search_with_layouts(
         assumptions=list(scenario.assumptions),
         doubts=list(scenario.doubts),
         advice=_with_offload(scenario) if offload else UNSET,
-    ), answer.found
+    ), answer.searches
 
 
 def _with_offload(scenario: Scenario) -> list[WithOffload]:

@@ -48,25 +48,25 @@ def text(options: Options) -> str:
 class _Step:
     """A timed step of row 0 of an estimate."""
 
-    one: Estimates
-    found: list[Interval]
+    estimates: Estimates
+    intervals: list[Interval]
     ranks: int
     microbatches: int
     send_s: float
     layers: int  # of a chunk
 
     def of_rank(self, rank: int) -> list[Interval]:
-        return [action for action in self.found if action.rank == rank]
+        return [action for action in self.intervals if action.rank == rank]
 
     @property
     def per_layer(self) -> bool:
         """Data parallelism communicates in every layer: ZeRO-3, and ZeRO-2 without a pipeline."""
-        zero = _first(self.one.table.zero)
+        zero = _first(self.estimates.table.zero)
         return zero >= 3 or (zero == 2 and self.ranks == 1)
 
     def traffic(self, subject: str) -> Traffic | None:
         """The data-parallel collective over this, once per step."""
-        calls = (t for t in self.one.time.traffic if t.group == "data" and t.what == subject)
+        calls = (t for t in self.estimates.time.traffic if t.group == "data" and t.what == subject)
         return next((t for t in calls if t.seconds[0] > 0), None)
 
 
@@ -96,12 +96,12 @@ def of_estimate(estimates: Estimates) -> Trace:
     per pipeline rank."""
     step = _timed(estimates)
     exposed = _exposed(step)
-    passes = sum(action.kind == FORWARD for action in step.found)
+    passes = sum(action.kind == FORWARD for action in step.intervals)
     slices = passes * _KINDS * step.layers * (1 + len(exposed))
     layers = step.layers if slices <= MOST_LAYER_SLICES else 1
     tracks = {component: tid for tid, component in enumerate(exposed, _FIRST_GROUP)}
     events = list(_tracks(step.ranks, tracks))
-    for action in step.found:
+    for action in step.intervals:
         events += _pass(action, exposed, layers, tracks)
     events += _sends(step)
     if step.per_layer:
@@ -136,8 +136,8 @@ def _tracks(ranks: int, tracks: dict[str, int]) -> Iterator[Event]:
 
 def _exposed(step: _Step) -> dict[str, float]:
     """Exposed collectives by component, as shares of the passes of the slowest rank."""
-    components = step.one.time.components
-    passes_s = step.microbatches * float(np.max(step.one.time.ranks.slowest_s()))
+    components = step.estimates.time.components
+    passes_s = step.microbatches * float(np.max(step.estimates.time.ranks.slowest_s()))
     seconds_by_group = {name: _first(components[name]) for name in _GROUPS if name in components}
     return {name: seconds / passes_s for name, seconds in seconds_by_group.items() if seconds > 0}
 
@@ -175,7 +175,7 @@ def _sends(step: _Step) -> Iterator[Event]:
     """A slice for the time on the wire, an arrow to what waits for it. Messages of one rank follow
     each other."""
     free: dict[int, float] = {}
-    pairs = sorted(messages(step.found), key=lambda pair: pair[0].end)
+    pairs = sorted(messages(step.intervals), key=lambda pair: pair[0].end)
     for number, (first, other) in enumerate(pairs, 1):
         start = max(first.end, free.get(first.rank, 0.0))
         end = free[first.rank] = start + step.send_s
@@ -191,9 +191,9 @@ def _sends(step: _Step) -> Iterator[Event]:
 def _sharded(step: _Step) -> Iterator[Event]:
     """ZeRO-3: every pass gathers its layers one ahead, every backward scatters their gradients one
     behind (ZeRO-2 the latter)."""
-    time, vpp = step.one.time, _first(step.one.table.vpp)
+    time, vpp = step.estimates.time, _first(step.estimates.table.vpp)
     calls = {t.operation: t for t in time.traffic if t.group == "data" and t.count[0] > 1}
-    layers = step.layers if len(step.found) * step.layers * _KINDS <= MOST_LAYER_SLICES else 1
+    layers = step.layers if len(step.intervals) * step.layers * _KINDS <= MOST_LAYER_SLICES else 1
     drawn_together = _first(time.stage_layers) / vpp / layers
     free: dict[int, float] = {}
 
@@ -207,7 +207,7 @@ def _sharded(step: _Step) -> Iterator[Event]:
         size = float(t.bytes[0])
         yield from piece(rank, _DATA, title, "data_parallel", start, end, bytes=size)
 
-    for action in sorted(step.found, key=lambda a: a.start):
+    for action in sorted(step.intervals, key=lambda a: a.start):
         if action.kind == WEIGHT:
             continue
         each = action.seconds / layers
@@ -235,7 +235,7 @@ def _end(step: _Step, rank: int) -> tuple[list[Event], float]:
             name = f"{reduced.operation} bucket {i}"
             events += piece(rank, _DATA, name, "data_parallel", start, end, bytes=size)
             at = max(end, last)
-    optimizer = _first(step.one.time.components["optimizer"])
+    optimizer = _first(step.estimates.time.components["optimizer"])
     events += piece(rank, _COMPUTE, "optimizer", "optimizer", at, at + optimizer)
     at += optimizer
     if gathered is not None:

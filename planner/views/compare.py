@@ -145,7 +145,7 @@ def _side_blocks(comparison: Comparison, difference: Difference) -> Parts:
             if change.label != difference.to
         ],
     )
-    steps = parts_chart("parts", {row.label: row.step.components for row in answered})
+    steps = parts_chart({row.label: row.step.components for row in answered})
     return [*_inputs(comparison, answered), table, steps, against, _difference_block(difference)]
 
 

@@ -236,7 +236,7 @@ def _trace(trace: Trace, g: _Ground, barmode: str, stacks: dict[Any, tuple[float
     return _scatter(trace, g)
 
 
-def _said(trace: Trace, i: int) -> str:
+def _hover_text(trace: Trace, i: int) -> str:
     """The hover text of a mark."""
     texts = trace.get("text")
     if not texts or "hovertemplate" not in trace:
@@ -251,7 +251,7 @@ def _said(trace: Trace, i: int) -> str:
 
 def _mark(trace: Trace, i: int, g: _Ground, shape: str) -> str:
     """A mark with what it says, linked where it leads anywhere."""
-    hover = _said(trace, i)
+    hover = _hover_text(trace, i)
     kept = trace.get("customdata")
     to = g.leads(kept[i]) if kept is not None and kept[i] is not None else None
     whole = element("g", title(hover), shape) if hover else shape

@@ -249,10 +249,10 @@ def hline(y: float, color: str = RED, dash: str = "dash", **more: Any) -> dict[s
     return {"type": "line", **ends, "line": {"color": color, "dash": dash, "width": 1.5}}
 
 
-def vline(x: float, color: str = GREY, dash: str = "dot") -> dict[str, Any]:
+def vline(x: float, color: str = GREY) -> dict[str, Any]:
     """A shape: an upright line over the whole figure."""
     ends = {"yref": "paper", "y0": 0, "y1": 1, "x0": x, "x1": x}
-    return {"type": "line", **ends, "line": {"color": color, "dash": dash, "width": 1.5}}
+    return {"type": "line", **ends, "line": {"color": color, "dash": "dot", "width": 1.5}}
 
 
 def note(text: str, x: Any, y: Any, color: str = GREY, **more: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from planner.views.groups import SEEN, shades, step_group
 from planner.views.view import words
 
 
-def parts_chart(name: str, steps: Mapping[str, Mapping[str, float]]) -> Chart:
+def parts_chart(steps: Mapping[str, Mapping[str, float]]) -> Chart:
     """Step times as stacked bars of their parts. steps: components in seconds, by label."""
     names = dict.fromkeys(part for parts in steps.values() for part in parts)
     seconds = {part: [parts.get(part, 0.0) for parts in steps.values()] for part in names}
@@ -19,7 +19,7 @@ def parts_chart(name: str, steps: Mapping[str, Mapping[str, float]]) -> Chart:
     shown = {part: values for part, values in seconds.items() if max(values) > least}
     fastest = min(steps, key=lambda label: sum(steps[label].values()))
     return Chart(
-        name,
+        "parts",
         "Step time by part",
         f"The fastest step is that of {fastest}.",
         stacked(list(steps), shown, "seconds per step", "stack"),

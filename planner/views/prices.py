@@ -51,17 +51,18 @@ def cheapest_lines(prices: Prices) -> list[str]:
     """The cheapest at these prices, and at others; empty where there is nothing to choose."""
     if len(prices.machines) < 2 or prices.cheapest is None:
         return []
-    return [f"cheapest: {_said(prices.cheapest, prices)}", *elsewhere_lines(prices)]
+    return [f"cheapest: {_sentence(prices.cheapest, prices)}", *elsewhere_lines(prices)]
 
 
 def elsewhere_lines(prices: Prices) -> list[str]:
     """The cheapest in other markets, where it differs."""
     return [
-        f"at {cheapest.market} prices: {_said(cheapest, prices)}" for cheapest in prices.elsewhere
+        f"at {cheapest.market} prices: {_sentence(cheapest, prices)}"
+        for cheapest in prices.elsewhere
     ]
 
 
-def _said(cheapest: Cheapest, prices: Prices) -> str:
+def _sentence(cheapest: Cheapest, prices: Prices) -> str:
     kinds = len(prices.machines)
     counted = (
         "" if cheapest.priced == kinds else f"; {cheapest.priced} of {kinds} have such a price"

@@ -40,7 +40,7 @@ def sweep_parts(comparison: Comparison, given: Mapping[str, object]) -> Parts:
     charts = [tabled(marked(chart, at)) for chart in _curve_charts(comparison)]
     if alone and charts:
         steps = {row.label: row.step.components for row in comparison.points if row.fits}
-        charts.append(parts_chart("parts", steps))
+        charts.append(parts_chart(steps))
     blocks = []
     for curve in comparison.curves:
         blocks.append(_curve_block(curve, comparison, now))

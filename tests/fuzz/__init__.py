@@ -2,5 +2,4 @@
 of every answer.
 
 One module per kind. Pytest runs a few of each, the same everywhere; `python -m tests.fuzz` runs
-them for as long as it is told to, and prints figures.
-"""
+them for as long as its arguments say, and prints figures."""

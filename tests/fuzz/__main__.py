@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # tests import each other by bare name
 
-from fuzz.long import KINDS, Figures, repeated, table, told
+from fuzz.long import KINDS, Figures, repeated, run_kind, table
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
     seconds = 60 * arguments.minutes / len(arguments.only)
     every: list[Figures] = []
     for name in arguments.only:
-        every.append(told(name, arguments.seed, time.monotonic() + seconds, arguments.faults))
+        every.append(run_kind(name, arguments.seed, time.monotonic() + seconds, arguments.faults))
         print(table(every[-1:]), file=sys.stderr)
     print(table(every))
     return 1 if any(entry.faults for entry in every) else 0

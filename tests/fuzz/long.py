@@ -38,7 +38,7 @@ class Figures:
     faults: dict[str, int] = field(default_factory=dict)  # cases of each
 
 
-def told(kind: str, start: int, until: float, folder: Path) -> Figures:
+def run_kind(kind: str, start: int, until: float, folder: Path) -> Figures:
     """Run a kind to the end of its time."""
     module = importlib.import_module(f"fuzz.test_{kind}")
     figures = Figures(kind)
@@ -76,7 +76,7 @@ def _round(module: Any, number: int, figures: Figures, until: float, folder: Pat
         report_multiple_bugs=False,
     )
     @given(case=module.CASES)
-    def one(case: Any) -> None:
+    def attempt(case: Any) -> None:
         nonlocal shrinks_until
         if time.monotonic() > (until if not last else shrinks_until):
             return
@@ -99,7 +99,7 @@ def _round(module: Any, number: int, figures: Figures, until: float, folder: Pat
             _measured(figures, module)
 
     try:
-        one()
+        attempt()
     except Exception:  # the fault, or that it does not come again
         if not last:
             raise
@@ -132,7 +132,7 @@ def _measured(figures: Figures, module: Any) -> None:
 
 
 def signature(error: Exception) -> str:
-    """What makes two faults the same: the kind of error, and the innermost line of ours."""
+    """Key of a fault: the type of the error and the innermost line in this repository."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "/planner/" in frame.filename or "/web/" in frame.filename]
     where = (ours or frames)[-1]

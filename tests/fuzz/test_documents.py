@@ -129,8 +129,8 @@ _SCHEDULE = b"0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
 
 @cache
 def whole(path: Path, part: str) -> tuple[dict[str, Any], ...]:
-    """The documents of a file, parsed. Beside published configs stand those of every type's class,
-    with all its keys."""
+    """The documents of a file, parsed. Published configs, and one of every type's class with all
+    its keys."""
     if part == "published":
         of_types = [default_config(family) for family in COUNTS if accepted(family)]
         return (*(row["config"] for row in CONFIGS[part].values()), *of_types)

@@ -50,8 +50,8 @@ PATHS = [
 
 @dataclass(frozen=True)
 class Case:
-    """What is sent, in pieces; whether the sender then closes its side, and whether it is one
-    whole request, which is answered whatever it says."""
+    """Bytes to send, in pieces; whether the sender then closes its side; whether they form one
+    whole request, which must get an answer."""
 
     parts: tuple[bytes, ...]
     closes: bool = False
@@ -155,7 +155,7 @@ def _requests(draw: st.DrawFn, odd: bool) -> bytes:
 
 @st.composite
 def connections(draw: st.DrawFn) -> Case:
-    """What one connection sends: a request, or several, one behind the other, cut and bent."""
+    """Bytes of one connection: one request or several in a row, truncated or corrupted."""
     if draw(st.booleans()):
         sent = draw(_requests(odd=False))
         at = draw(st.integers(0, len(sent)))
@@ -196,7 +196,7 @@ def fuzz(case: Case) -> None:
 
 
 def exchanged(case: Case) -> bytes:
-    """What a connection receives: until the server closes it, or says nothing for a moment."""
+    """Bytes received until the server closes the connection or pauses."""
     received = b""
     with (
         socket.create_connection(ADDRESS[0], timeout=WAIT_S) as first,

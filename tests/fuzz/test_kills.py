@@ -51,8 +51,8 @@ _SECONDS = re.compile(rb" evaluated in [^,]+,")  # of a search, which no two hav
 
 @dataclass(frozen=True)
 class Case:
-    """What is ended, by which signal, after how long; whether all of its processes hear it, as of
-    Ctrl-C; and whether its results are there before."""
+    """A command to end: signal, delay, whether all of its processes get the signal (as with
+    Ctrl-C), and whether its result files exist before."""
 
     command: str
     number: int
@@ -203,15 +203,15 @@ _ASKED = (
 
 
 def worker_ended(case: Case) -> None:
-    """While two are asked, one process of the server ends; both are answered, and the next."""
+    """One process of the server ends during two requests; both and the next are answered."""
     chance = random.Random(f"{case.after_s} {case.number}")
     received: list[bytes] = []
 
-    def asked(line: bytes) -> None:
+    def send(line: bytes) -> None:
         line %= 8 * chance.randrange(1, 9)
         received.append(http.exchanged(http.Case((line,), answered=True)))
 
-    threads = [threading.Thread(target=asked, args=(line,)) for line in _ASKED]
+    threads = [threading.Thread(target=send, args=(line,)) for line in _ASKED]
     for thread in threads:
         thread.start()
     time.sleep(case.after_s / 10)

@@ -101,7 +101,7 @@ def marks() -> st.SearchStrategy[str]:
 
 @st.composite
 def _named(draw: st.DrawFn) -> Case:
-    """Scenarios side by side, whose names are those of their files."""
+    """Scenarios side by side, named after their files."""
     content = (EXAMPLES / "scenario.toml").read_bytes()
     names = [draw(marks()).replace("/", "\u2215")[:100] + end for end in (" 1.toml", " 2.toml")]
     words = ("compare", "--jobs=1", *_RESULTS["compare"], "--", *names)

@@ -115,7 +115,7 @@ def _results(row: Row) -> st.SearchStrategy[str]:
 
 
 def _sources(row: Row) -> st.SearchStrategy[str]:
-    """What is read: mostly a file that is there, though perhaps of another kind."""
+    """Files to read: mostly existing ones, perhaps of another kind."""
     target = st.sampled_from(sorted(FILES))
     example = row.says.example if row.says.example in FILES else "nothing.toml"
     return st.just(example) | target | st.just("missing.toml") | values.hostile()

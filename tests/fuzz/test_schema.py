@@ -82,7 +82,7 @@ def checked(case: schemathesis.Case) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """CASES of the long run, which are made when they are asked for."""
+    """CASES of the long run, made on first access."""
     if name == "CASES":
         return _cases()
     raise AttributeError(name)

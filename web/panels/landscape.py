@@ -33,7 +33,7 @@ def charts(state: State) -> list[Chart]:
     if answer is None:
         raise why_none(scenario)
     outlines = [
-        candidate.estimates for candidate in answer.found if candidate.estimates is not None
+        candidate.estimates for candidate in answer.searches if candidate.estimates is not None
     ]
 
     def update(point: FrontPoint | None) -> dict[str, str] | None:

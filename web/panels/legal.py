@@ -37,7 +37,6 @@ OTHERS = (
     "schedule",
     "offload",
 )
-TRAINING = ("gpus", "seq_len", "global_batch")
 # where no stack is named, these decide which are tried
 _CHOOSES_STACKS = ("zero", "offload", "schedule", "recompute")
 _SAMPLE = 24  # degrees beside which the other options are tried

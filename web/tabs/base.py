@@ -160,7 +160,7 @@ class Tab(Page):
         return self.api or self.verb
 
     @property
-    def own(self) -> dict[str, Row]:
+    def own_rows(self) -> dict[str, Row]:
         """The options of its own that an address may have: those that name no file of the server
         and do not say who works on it."""
         return {
@@ -176,8 +176,8 @@ class Tab(Page):
         names = {name for name, text in pairs if text and not name.startswith(MARK)}
         if not names:
             return filled(pairs, self.start)
-        scenario = [pair for pair in self.start if pair[0] in {*_SCENARIO} - self.own.keys()]
-        if self.alone and not names <= {*self.own, *self.alone}:
+        scenario = [pair for pair in self.start if pair[0] in {*_SCENARIO} - self.own_rows.keys()]
+        if self.alone and not names <= {*self.own_rows, *self.alone}:
             scenario = PAGE
         return filled(pairs, [*self.usual, *scenario] if not self.files else [])
 
@@ -190,14 +190,14 @@ class Tab(Page):
     def left(self, pairs: Pairs) -> set[str]:
         """Options of a request that its verb does not take."""
         question = dict(pairs).get(self.question) or (
-            str(self.own[self.question].default) if self.question else ""
+            str(self.own_rows[self.question].default) if self.question else ""
         )
         verb = self.verb or "estimate"
         verb = f"{ALIKE.get(verb, verb)} {question}".strip()
         left = {
             name
             for name, row in rows(Options).items()
-            if name not in self.own and verb not in row.verbs
+            if name not in self.own_rows and verb not in row.verbs
         }
         return left | ({"config"} if "model" in left else set())
 
@@ -207,7 +207,7 @@ class Tab(Page):
 
     def row(self, name: str) -> Row:
         """An option of the form."""
-        return self.own.get(name) or rows(Options)[name]
+        return self.own_rows.get(name) or rows(Options)[name]
 
 
 @contextlib.contextmanager
@@ -216,7 +216,7 @@ def requested(
 ) -> Iterator[TabRequest]:
     """The request of an address to a tab, while their pasted texts and these files are the
     only ones that can be read. Raises PlanError."""
-    table = tab.own
+    table = tab.own_rows
     typed_own: dict[str, Any] = {}
     lists: dict[str, list[str]] = {}
     rest: Pairs = []

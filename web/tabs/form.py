@@ -30,7 +30,7 @@ def form(tab: Tab, pairs: Pairs, error: PlanError | None) -> dict[str, Any]:
     beside = ""
     for entry in (*shown, *folded, *(entry for group in rest for entry in group["fields"])):
         if error is not None and entry["name"] == wrong and not beside:
-            entry["error"] = beside = _said(error)
+            entry["error"] = beside = _message(error)
     return {
         "shown": shown,
         "folded": folded,
@@ -48,7 +48,7 @@ def _rest(
 ) -> list[dict[str, Any]]:
     """The other inputs of a plan that the verb takes, by group; a default is the empty choice, so
     that sending the form states only what was chosen."""
-    without = {*tab.shown, *tab.folded, *tab.left(pairs), *tab.own, *tab.freed(pairs)}
+    without = {*tab.shown, *tab.folded, *tab.left(pairs), *tab.own_rows, *tab.freed(pairs)}
     groups = []
     for group, *parts in groups_of(Options):
         fields = []
@@ -120,6 +120,6 @@ def _kept(
     return [(name, value) for name, many in given.items() if name not in fields for value in many]
 
 
-def _said(error: PlanError) -> str:
+def _message(error: PlanError) -> str:
     """The error without the name of the field that it stands beside."""
     return str(error).removeprefix(f"{error.field}: ")

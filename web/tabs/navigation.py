@@ -18,7 +18,9 @@ def navigation(path: str, pairs: Pairs) -> dict[str, Any]:
     link that is chosen: each would repeat it."""
     page = BY_PATH.get(path)
     table = rows(Options)
-    names = set(page.own) - (table.keys() - {"reference"}) if isinstance(page, Tab) else set[str]()
+    names = (
+        set(page.own_rows) - (table.keys() - {"reference"}) if isinstance(page, Tab) else set[str]()
+    )
     carried: Pairs = []
     for name, text in stated(pairs):
         row = table.get(name.removeprefix(MARK))

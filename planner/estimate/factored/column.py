@@ -187,14 +187,14 @@ def column_of(levels: Levels, level: Level, values: Array) -> Column:
         if options > 1 and values[0, 0] == values[0, -1] and (values == values[:, :1]).all():
             values = values[:, :1]
         if rows > 1 and values[0, 0] == values[-1, 0] and (values == values[:1]).all():
-            level, values = levels.one, values[:1]
+            level, values = levels.constant, values[:1]
     return Column(levels, level, values, values.shape[1], values.dtype == bool)
 
 
 def constant(levels: Levels, value: Any) -> Column:
     """The same number or truth for all layouts."""
     dtype = bool if isinstance(value, bool | np.bool_) else float
-    return column_of(levels, levels.one, np.full((1, 1), value, dtype=dtype))
+    return column_of(levels, levels.constant, np.full((1, 1), value, dtype=dtype))
 
 
 def dense(column: Column) -> Array:
@@ -269,7 +269,7 @@ def apply(operation: Callable[..., Array], *operands: Any, boolean: bool | None 
         given.append(x)
     if not columns:
         return operation(*operands)
-    cache = columns[0].levels.made
+    cache = columns[0].levels.computed
     result = cache.get(call := tuple(key))
     if result is None:
         truths = operation in _COMPARISONS if boolean is None else boolean

@@ -36,7 +36,7 @@ def _select(conditions: Sequence[Column], choices: Sequence[Any], default: Any =
         levels = conditions[0].levels
         numbers = [np.full((1, 1), i) for i in range(len(choices))]
         code = np.select(tests, numbers, len(choices))
-        return apply(_by_option, column_of(levels, levels.one, code), *choices, default)
+        return apply(_by_option, column_of(levels, levels.constant, code), *choices, default)
     out = default
     for condition, choice in reversed(list(zip(conditions, choices, strict=True))):
         out = _where(condition, choice, out)

@@ -1,8 +1,8 @@
 """Levels: which rows of a space share the values of some columns.
 
-A level is the set of distinct combinations of some row columns. Levels form a lattice between `one`
-(all rows share one value) and `rows` (every row on its own); a result of two columns lives on the
-union of their levels.
+A level is the set of distinct combinations of some row columns. Levels form a lattice between
+`constant` (all rows share one value) and `rows` (every row on its own); a result of two columns
+lives on the union of their levels.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class Groups:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Levels:
-    """All levels of one space that columns were found on, and what was computed on them.
+    """Levels of the columns of a space, and the results computed on them.
 
     The four dicts are caches: each value is a function of its key, so that reading them in another
-    order changes nothing but time. `made` holds the columns of the evaluation that is going on,
+    order changes nothing but time. `computed` holds the columns of the evaluation that is going on,
     under operation and operands; `forget` empties it.
     """
 
     options: Array  # (patterns, options): which options go together
     pattern: Array  # of every row, the pattern of its options
     rows: Level
-    one: Level
-    made: dict[Any, Any] = field(default_factory=dict)
+    constant: Level
+    computed: dict[Any, Any] = field(default_factory=dict)
     _unions: dict[frozenset[Level], Level] = field(default_factory=dict)
     _maps: dict[tuple[Level, Level], Array] = field(default_factory=dict)
     _groups: dict[Level, Groups] = field(default_factory=dict)

@@ -83,7 +83,7 @@ class Space:
             level = level_of(column)
             out[name] = column_of(levels, level, column[level.example, None])
         for name, column in self.inner.items():
-            out[name] = column_of(levels, levels.one, column[None, :])
+            out[name] = column_of(levels, levels.constant, column[None, :])
         return Columns(**out)
 
     def flat(self, layouts: Array | None = None) -> Columns:
@@ -117,7 +117,7 @@ class Space:
 
         levels = wanted[0].levels
         settle(levels, [x for x in wanted if x.deferred])
-        levels.made.clear()
+        levels.computed.clear()
         run(levels, levels.rows, wanted, keep)
         return out
 
@@ -128,7 +128,7 @@ class Space:
             return self if holds else Space.of(self.outer, self.inner, none, self.pattern)
         values = known(holds).astype(bool)
         levels = holds.levels
-        levels.made.clear()
+        levels.computed.clear()
         if values.all():
             return self
         pairs = levels.union(distinct(self.pattern, len(self.options)), holds.level)
@@ -147,6 +147,6 @@ def distinct_combinations(
 
     def spread(leaf: Array) -> Column:
         leaf = np.asarray(leaf, dtype=float)
-        return column_of(levels, levels.one if leaf.size == 1 else level, leaf.reshape(-1, 1))
+        return column_of(levels, levels.constant if leaf.size == 1 else level, leaf.reshape(-1, 1))
 
     return {name: values_on(x, level)[:, 0] for name, x in columns.items()}, spread

@@ -15,7 +15,7 @@ from planner.estimate.layer.adapters import RETURNED_OPERATORS, AdapterWork, ada
 from planner.estimate.layer.matmul import weight_gemms
 from planner.estimate.layer.operators import stream_ratio
 from planner.estimate.layer.shape import BothWays, LayerShape
-from planner.estimate.machine import Machine
+from planner.estimate.machine import OPERATORS_BACKWARD, OPERATORS_FORWARD, Machine
 from planner.estimate.machine.kernels import fused_experts, loops_experts, split_experts
 from planner.estimate.mechanisms import replayed
 from planner.ledger import Array
@@ -43,11 +43,9 @@ _MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping; own count
 # of a layer's operators, those of attention: of a Llama with fused kernels 8 of 14 (products, core,
 # norm, RoPE and sum)
 _ATTENTION_SHARE = 8 / 14
-_LAYER_OPERATORS = 30.0  # of such a layer that torch issues forward, as stacks state them
 # of every local expert whose bias is scaled, added and joined: product and sum; backward products,
 # sums and their casts (TEGroupedMLP._apply_bias of Megatron-LM, as torch's dispatcher sees it)
 _BIASED_EXPERT = BothWays(2.0, 6.0)
-_FEWEST = 1e-9  # operators of a layer, over those of a decoder layer
 _TINY_S = 1e-12  # no operator takes less
 # of every local expert in a loop: its tokens are found, gathered, computed, weighted and added,
 # with the numbers that the CPU reads back for it (torch's dispatcher on Qwen3MoeExperts of
@@ -103,28 +101,28 @@ def _adapters(shape: LayerShape, work: AdapterWork | None) -> tuple[BothWays[Arr
 
 def _of_decoder(mix: Mix) -> float:
     """Operators of a mean layer over a decoder layer: mixers count as attention does."""
-    return mix.mean_of(_operators) / _LAYER_OPERATORS
+    return mix.mean_of(_operators) / float(OPERATORS_FORWARD)
 
 
 def _operators(part: Part) -> float:
-    """Of a part, where a layer of a decoder has _LAYER_OPERATORS."""
+    """Of a part, where a layer of a decoder has OPERATORS_FORWARD."""
     if isinstance(part, Traced):
         return part.issued
     if part.operators is not None:
         return part.operators
     share = _ATTENTION_SHARE if part.mixes else 1 - _ATTENTION_SHARE
-    return share * _LAYER_OPERATORS
+    return share * float(OPERATORS_FORWARD)
 
 
 def decoder_operators(stack: StackSpec) -> float:
     """Operators of a layer of a Llama without tensor parallelism on this stack, both ways."""
-    fusion, launch = stack.fusion, stack.launch
+    fusion = stack.fusion
     parts = (
         (_LLAMA_NORMS * (not fusion.fused_norm), UNFUSED_NORM),
         (float(not fusion.fused_rotary), UNFUSED_ROTARY),
         (float(not fusion.fused_gate), UNFUSED_GATE),
     )
-    total = float(launch.operators_forward) + float(launch.operators_backward)
+    total = float(OPERATORS_FORWARD) + float(OPERATORS_BACKWARD)
     return total + sum(n * (each.forward + each.backward) for n, each in parts)
 
 

@@ -139,6 +139,11 @@ class Machine:
         return [field.name for field in dataclasses.fields(self) if field.name != "without"]
 
 
+# of a decoder layer with fused kernels
+OPERATORS_FORWARD, OPERATORS_BACKWARD = (
+    Sourced(count, "1", "assumed", "kernels of one layer, own count", "2026-11")
+    for count in (30.0, 39.0)
+)
 # what `Machine.without` may name
 SWITCHES = (
     "alignment",
@@ -159,8 +164,8 @@ def machine(plan: Plan) -> Machine:
     base = Machine(
         **kernel_numbers(plan),
         **link_numbers(plan),
-        operators_forward=stack.launch.operators_forward,
-        operators_backward=stack.launch.operators_backward,
+        operators_forward=OPERATORS_FORWARD,
+        operators_backward=OPERATORS_BACKWARD,
         operators_per_collective=stack.launch.operators_per_collective,
         step_overhead=stack.launch.step_overhead,
         layer_idle=stack.launch.layer_idle,

@@ -50,10 +50,10 @@ class Chain:
 
     def on(self, architecture: str) -> tuple[Sourced, Sourced]:
         """Share and step on an architecture."""
-        return _of(self.share, architecture), _of(self.step, architecture)
+        return _entry(self.share, architecture), _entry(self.step, architecture)
 
 
-def _of(table: dict[str, Sourced], architecture: str) -> Sourced:
+def _entry(table: dict[str, Sourced], architecture: str) -> Sourced:
     """The measured value of an architecture, or its substitute."""
     if architecture in table:
         return table[architecture]
@@ -152,4 +152,4 @@ CHOICE_PASSES = 32.0
 
 def share_of(table: dict[str, Sourced], architecture: str) -> Sourced:
     """A share on an architecture."""
-    return _of(table, architecture)
+    return _entry(table, architecture)

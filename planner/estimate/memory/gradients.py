@@ -13,6 +13,7 @@ from planner.estimate.memory.phases import Phased
 from planner.estimate.moments import state_ledger
 from planner.estimate.states import RankParameters
 from planner.formulas.data_parallel import shard_count
+from planner.formulas.optimizers import TYPE_BYTES
 from planner.ledger import Array, total
 from planner.specs.columns import Columns
 from planner.specs.layers import parts_of
@@ -80,7 +81,7 @@ def of_embedding(s: StageOf) -> Array:
     it is the head's weight, too, what both give, and their sum unless autograd adds in place
     (InputBuffer::accumulate: not to a view, as nn.Linear's gradient of its weight is; Megatron's
     own linear layers return a product)."""
-    wide = s.state.gradient > s.state.compute
+    wide = s.state.gradient > TYPE_BYTES["bf16"]
     cast = eager.wide_stream(s.plan)  # the head's is cast back, the table's is of its own type
     each = s.state.gradient if cast else sync.compute_bytes(s.plan)
     adds = 1.0 * ((s.microbatches > 1) | (s.state.persistent_gradients and wide))

@@ -100,7 +100,7 @@ def _planned(planned: Planned, options: Options) -> tuple[Estimate, Recipe | Non
     report, searched = answered(options)
     if options.advice == 0:
         return report, None, None
-    before = _asked(of_command(options, report.pick))
+    before = _plan_to_write(of_command(options, report.pick))
     target = edits.target_of(planned.recipe, before)
     stacks = target.stacks if target else (report.stack.id,)
     others = {} if target is None or report.memory.fits else _stacks(planned, target, before)
@@ -114,7 +114,7 @@ def _planned(planned: Planned, options: Options) -> tuple[Estimate, Recipe | Non
     def recipe(change: Advice | None) -> Recipe | None:
         if change is None:
             return None
-        after = _asked(of_command(options, change.pick))
+        after = _plan_to_write(of_command(options, change.pick))
         text = edits.edited(planned.recipe, target, before, after, same)
         return extended(
             Recipe,
@@ -159,7 +159,7 @@ def _words(report: Estimate, change: Advice) -> str:
     return difference(report.layout, change.layout) if searched else change.change
 
 
-def _asked(pick: Options) -> PlanToWrite:
+def _plan_to_write(pick: Options) -> PlanToWrite:
     """A pick as what writes files takes it."""
     estimates = taken(pick).estimates
     return PlanToWrite(

@@ -65,7 +65,7 @@ _CAPS: dict[str, Held] = {
 }
 
 
-def held(data: Mapping[str, Any], family: str, like: str) -> tuple[Held, ...]:
+def holds_of(data: Mapping[str, Any], family: str, like: str) -> tuple[Held, ...]:
     """Words of ModelSpec.holds of a config.json. like: the type whose class it has."""
     out: list[Held] = []
     if {family, like} & WIDE_NORMS:

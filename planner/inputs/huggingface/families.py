@@ -277,7 +277,7 @@ FAMILIES: dict[str, Family] = {
     "aria_text": _llama(sparse=k.all_sparse),
     "beam": _llama(
         **_SANDWICH,
-        kinds=k.ending(k.every(6)),
+        kinds=lambda s: k.last_full(k.every(6)(s)),
         sparse=k.dense_first("", 3),
         qk_norm="per_head",
         gate="per_element",
@@ -327,7 +327,7 @@ FAMILIES: dict[str, Family] = {
     "granitemoe_swa": _llama(sparse=k.if_experts, kinds=k.first_of(4), sinks=True, bias_mlp=False),
     "granitemoeshared": _llama(sparse=k.if_experts, bias_mlp=False),
     "hunyuan_v1_moe": _llama(
-        sparse=k.all_sparse, qk_norm="per_head", moe=odd.hunyuan_moe, bias_mlp=False
+        sparse=k.all_sparse, qk_norm="per_head", moe=odd.one_shared_moe, bias_mlp=False
     ),
     "hy_v3": _llama(sparse=k.dense_first("", 1), qk_norm="per_head", bias_mlp=False),
     "kolibri1": _llama(
@@ -352,7 +352,7 @@ FAMILIES: dict[str, Family] = {
         kinds=k.chunks,
         mixers=_mixers(**{FULL: m.unrotated}),
         sparse=k.llama4,
-        moe=odd.llama4_moe,
+        moe=odd.one_shared_moe,
         mlp=odd.llama4_mlp,
         bias_mlp=False,
     ),
@@ -371,7 +371,7 @@ FAMILIES: dict[str, Family] = {
         sparse=k.minimax_m3,
         qk_norm="per_head",
         mlp=odd.m3_dense,
-        moe=odd.m3_moe,
+        moe=m.moe,
         mixers=_mixers(minimax_m3_sparse=odd.m3_sparse),
         **_NO_BIAS,
     ),
@@ -481,7 +481,7 @@ FAMILIES: dict[str, Family] = {
         gated=False,
         tied=False,
         **_NO_BIAS,
-        mixers=_mixers(**{LINEAR: m.mamba2, "mlp": odd.nemotron_mlp, "moe": odd.nemotron_moe}),
+        mixers=_mixers(**{LINEAR: m.mamba2, "mlp": m.mlp, "moe": odd.nemotron_moe}),
         kinds=odd.nemotron_kinds,
         layer_count=odd.nemotron_layers,
         has_mlp=False,

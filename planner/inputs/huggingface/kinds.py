@@ -59,11 +59,6 @@ def when(rule: Callable[[int, int], bool], yes: str = FULL, no: str = SLIDING) -
     return lambda s: [yes if rule(i, s.layers) else no for i in range(s.layers)]
 
 
-def ending(kinds: Kinds, last: str = FULL) -> Kinds:
-    """The last layer is of one kind, whatever the file lists."""
-    return lambda s: [*kinds(s)[:-1], last]
-
-
 def last_full(kinds: list[str]) -> list[str]:
     """Gemma 4: the last layer attends to all, whatever is listed."""
     return [*kinds[:-1], FULL]

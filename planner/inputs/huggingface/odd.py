@@ -102,12 +102,8 @@ def cohere2_dense(s: Source, f: Family, layer: Layer) -> list[Part]:
     return m.mlp(s, f, layer, ffn_hidden=width)
 
 
-def hunyuan_moe(s: Source, f: Family, layer: Layer) -> list[Part]:
-    """Beside the routed experts one shared MLP as wide as one of them."""
-    return m.moe(s, f, layer, shared_ffn_hidden=s.ffn)
-
-
-def llama4_moe(s: Source, f: Family, layer: Layer) -> list[Part]:
+def one_shared_moe(s: Source, f: Family, layer: Layer) -> list[Part]:
+    """Beside the routed experts one shared MLP as wide as one of them: Hunyuan, Llama 4."""
     return m.moe(s, f, layer, shared_ffn_hidden=s.ffn)
 
 
@@ -289,10 +285,6 @@ def nemotron_kinds(s: Source) -> list[str]:
     return _nemotron_pattern(s.doc) or [LINEAR, "moe", FULL, "mlp"]
 
 
-def nemotron_mlp(s: Source, f: Family, layer: Layer) -> list[Part]:
-    return m.mlp(s, f, layer)
-
-
 def nemotron_moe(s: Source, f: Family, layer: Layer) -> list[Part]:
     shared = s.doc.optional_count("moe_shared_expert_intermediate_size", minimum=0) or 0
     number = s.doc.optional_count("n_shared_experts", minimum=0) or 0
@@ -316,10 +308,6 @@ def doge_mixer(s: Source, f: Family, layer: Layer) -> list[Part]:
 
 def doge_moe(s: Source, f: Family, layer: Layer) -> list[Part]:
     raise s.error("is_moe", "experts of Doge, chosen by two keys, are not expressed")
-
-
-def m3_moe(s: Source, f: Family, layer: Layer) -> list[Part]:
-    return m.moe(s, f, layer)
 
 
 def m3_sparse(s: Source, f: Family, layer: Layer) -> list[Part]:

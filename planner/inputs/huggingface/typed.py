@@ -88,7 +88,7 @@ def read(doc: Document, family: str) -> dict[str, Any]:
         "dropout": bool(rates) or f.dropout,
         "dropout_of": "attention" if rates == ["attention_dropout"] else "all",
         "joint": f.joint,
-        "holds": code.held(doc.data, family, f.like),
+        "holds": code.holds_of(doc.data, family, f.like),
         **_positions(s, f),
         **layers.stacked(_layers(s, f)),
     }

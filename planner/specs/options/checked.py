@@ -116,18 +116,18 @@ def _text(row: Row, value: Any) -> Any:
             )
         if len(texts) > MOST_TEXTS:
             raise PlanError(row.flag, len(texts), f"are more than {MOST_TEXTS}")
-        return tuple(_one(row, text) for text in texts)
+        return tuple(_value_of(row, text) for text in texts)
     if row.kind is int and isinstance(value, float) and value.is_integer():
         return int(value)  # JSON has no other 8.0
     if row.kind is str and row.says.unit and type(value) in (int, float):
         value = repr(value)  # a number that lacks its unit
-    return _one(row, value) if isinstance(value, str) else value
+    return _value_of(row, value) if isinstance(value, str) else value
 
 
 MOST_TEXTS = 100  # values of an option that may be given several times
 
 
-def _one(row: Row, text: str) -> Any:
+def _value_of(row: Row, text: str) -> Any:
     if not text:
         raise PlanError(row.flag, text, "must not be empty")
     if len(text) > row.length:

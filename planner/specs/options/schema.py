@@ -13,7 +13,7 @@ Schema = dict[str, Any]
 def option_schemas(record: type[Record]) -> dict[str, Schema]:
     """JSON Schema of each option by name; null is left out, as an option that is not given."""
     schemas = adapter_of(record).json_schema()["properties"]
-    return {name: _of(row, schemas[name]) for name, row in rows(record).items()}
+    return {name: _schema(row, schemas[name]) for name, row in rows(record).items()}
 
 
 def scenario_schema() -> Schema:
@@ -28,7 +28,7 @@ def scenario_schema() -> Schema:
     }
 
 
-def _of(row: Row, schemas: Schema) -> Schema:
+def _schema(row: Row, schemas: Schema) -> Schema:
     """Pydantic's schema of the type, with texts and bounds of the option table."""
     kinds = [kind for kind in schemas.get("anyOf", [schemas]) if kind.get("type") != "null"]
     bare = [{k: v for k, v in schema.items() if k not in ("title", "default")} for schema in kinds]

@@ -51,7 +51,7 @@ def key(record: type) -> str:
     return f"{record.__module__.rpartition('.')[2]}.{record.__name__}"
 
 
-def said(record: type, fields: list[str]) -> dict[str, option]:
+def declarations(record: type, fields: list[str]) -> dict[str, option]:
     """Declarations of the fields of a record from the file, in their order. Raises TypeError where
     a field has no row, or a row no field."""
     table = tables(file_of(record)).get(key(record), {})
@@ -174,7 +174,7 @@ def _declared(part: Any) -> dict[str, tuple[Any, option]]:
         elif name in fields:
             plain.append(name)
     if plain:
-        out |= {name: (hints[name], says) for name, says in said(part, plain).items()}
+        out |= {name: (hints[name], says) for name, says in declarations(part, plain).items()}
     return {name: out[name] for name in annotations if name in out}
 
 

@@ -174,7 +174,7 @@ def _file(path: Path, recipe: _Recipe | None) -> _Read:
             short = [shortage.of_snapshot(*pair) for pair in recorded.short]
             parts = {
                 "snapshot": recordings.snapshot_bytes(recorded, predicted),
-                "shortages": shortage.shortages(short, *_of(recipe)),
+                "shortages": shortage.shortages(short, *_estimates(recipe)),
             }
             return _Read(_checked(path, "snapshot", "torch memory snapshot", **parts))
         if profiler.is_one(head):
@@ -193,7 +193,7 @@ def _file(path: Path, recipe: _Recipe | None) -> _Read:
     return _Read(_log(path, read_log(path, _FIELD), recipe))
 
 
-def _of(recipe: _Recipe | None) -> tuple[Estimates | None, Estimate | None]:
+def _estimates(recipe: _Recipe | None) -> tuple[Estimates | None, Estimate | None]:
     return (recipe.one, recipe.document) if recipe else (None, None)
 
 
@@ -227,7 +227,7 @@ def _log(path: Path, log: Log, recipe: _Recipe | None) -> Checked:
         tokens_per_s=_tokens_per_s(log, steps, size),
         flops=flops,
         memory=dict(log.memory),
-        shortages=shortage.shortages(log.shortages, *_of(recipe)),
+        shortages=shortage.shortages(log.shortages, *_estimates(recipe)),
         notes=[*log.notes, *notes],
     )
 
@@ -287,7 +287,7 @@ def _against(recipe: _Recipe, timed: Sequence[Checked]) -> Against:
     """The middle of the logs against the band."""
     seconds = float(np.median([checked.steps.seconds for checked in timed if checked.steps]))
     step = recipe.document.step
-    memory, usual = _held(recipe, timed)
+    memory, usual = _memory_ratios(recipe, timed)
     slowest = max(timed, key=lambda checked: checked.steps.seconds if checked.steps else 0.0)
     return Against(
         measured_s=seconds,
@@ -302,7 +302,9 @@ def _against(recipe: _Recipe, timed: Sequence[Checked]) -> Against:
     )
 
 
-def _held(recipe: _Recipe, timed: Sequence[Checked]) -> tuple[dict[str, float], str | None]:
+def _memory_ratios(
+    recipe: _Recipe, timed: Sequence[Checked]
+) -> tuple[dict[str, float], str | None]:
     """Memory of the logs over the predicted by kind, and whether runs like it are off by as much:
     with what was measured in place of what was predicted of the need of the device."""
     memory = recipe.document.memory

@@ -74,7 +74,7 @@ def _candidates(options: Options) -> list[tuple[Estimates, int]]:
     if answer is None or not answer.fits:
         return []
     kinds: dict[tuple[object, ...], tuple[Estimates, int]] = {}
-    for estimates, row in best_of(answer.found, _FASTEST, "time"):
+    for estimates, row in best_of(answer.searches, _FASTEST, "time"):
         kinds.setdefault(_kind(estimates.table.layout(row)), (estimates, row))
     return list(kinds.values())[:_CANDIDATES]
 

@@ -144,7 +144,7 @@ def appended(name: str, row: Row) -> str:
     """The table of a file with this row below its others; or a new table. Raises PlanError for a
     file that is not a runs table."""
     path = user_path(name, _FIELD)
-    content = _there(path)
+    content = _existing(path)
     if not content.strip():
         return csv_text(COLUMNS, [[row[key] for key in COLUMNS]])
     header = [cell.strip() for cell in next(csv.reader(io.StringIO(content)), [])]
@@ -155,7 +155,7 @@ def appended(name: str, row: Row) -> str:
     return content + ("" if content.endswith("\n") else "\n") + line
 
 
-def _there(path: Path) -> str:
+def _existing(path: Path) -> str:
     """Contents of the file that rows are appended to, which is a result, not a source, of this
     request."""
     content = catalog.given(path)

@@ -89,7 +89,7 @@ class Log:
     partly: str = ""
     notes: list[str] = field(default_factory=list)
 
-    def held(self, kind: MemoryKind, amount: float) -> None:
+    def keep_peak(self, kind: MemoryKind, amount: float) -> None:
         """Memory of a rank: the highest of all that was printed is kept."""
         self.memory[kind] = max(self.memory.get(kind, 0.0), amount)
 

@@ -41,7 +41,7 @@ class DeepSpeed(Reader):
             self.event("checkpoint")
             return
         if peak := _PEAK.search(text):
-            self.log.held("allocated", (positive(peak[1]) or 0.0) * GIB)
+            self.log.keep_peak("allocated", (positive(peak[1]) or 0.0) * GIB)
         step = _STEP.search(text)
         self.log.steps.append(
             Step(number=int(step[1]) if step else None, samples_per_s=positive(rate[1]))

@@ -62,13 +62,13 @@ class HuggingFace(Reader):
 
     def line(self, text: str) -> None:
         if "{'" in text:
-            self._said(text)
+            self._read_dict(text)
         if bar := _BAR.search(text):
             self._bar(int(bar[1]), int(bar[2]), positive(bar[3]), bar[4])
         elif "Saving model checkpoint" in text:
             self.event("checkpoint")
 
-    def _said(self, text: str) -> None:
+    def _read_dict(self, text: str) -> None:
         match = _DICT.search(text)
         try:
             with warnings.catch_warnings():  # of Python, about letters behind digits
@@ -109,7 +109,7 @@ def _hold(log: Log, numbers: Mapping[str, float]) -> None:
     """Memory that an entry names."""
     for name, (kind, unit) in _HELD.items():
         if name in numbers:
-            log.held(kind, numbers[name] * unit)
+            log.keep_peak(kind, numbers[name] * unit)
 
 
 def _numbers(printed: Any) -> dict[str, float]:

@@ -61,7 +61,7 @@ class Megatron(Reader):
         elif "memory (" in text:
             for pattern, unit in _MEMORY:
                 for kind, value in pattern.findall(text):
-                    self.log.held(kind, (positive(value) or 0.0) * unit)
+                    self.log.keep_peak(kind, (positive(value) or 0.0) * unit)
         elif "saving checkpoint" in text:
             self.event("checkpoint")
         elif "validation loss" in text:

@@ -28,6 +28,6 @@ class MsSwift(Reader):
             self.event("evaluation")
         elif speed and at and (value := positive(speed[2])):
             if memory:
-                self.log.held("reserved", (positive(memory[1]) or 0.0) * GIB)
+                self.log.keep_peak("reserved", (positive(memory[1]) or 0.0) * GIB)
             mean = value if speed[1] == "s/it" else 1 / value
             self.clocked(int(at[1]), mean * int(at[1]))

@@ -40,7 +40,7 @@ class Nanotron(Reader):
     def line(self, text: str) -> None:
         if "eak allocated" in text:
             for kind, value in _PEAK.findall(text):
-                self.log.held(_KINDS[kind], (positive(value) or 0.0) * MIB)
+                self.log.keep_peak(_KINDS[kind], (positive(value) or 0.0) * MIB)
         elif "Saving checkpoint" in text:
             self.event("checkpoint")
         else:

@@ -39,7 +39,7 @@ class Nemo(Reader):
         if batch:
             self.state("global_batch", positive(batch[1]))
         for kind, amount in _MEMORY.findall(text):
-            self.log.held(_KINDS[kind], float(amount))
+            self.log.keep_peak(_KINDS[kind], float(amount))
         at = int(step[1]) if step else None
         if at is not None and self.log.steps and self.log.steps[-1].number == at:
             self.log.steps.pop()  # a bar is drawn again

@@ -43,13 +43,13 @@ class NemoAutomodel(Reader):
             self._json(text, positive(tokens[1]))
         elif at := _LINE.search(text):
             memory, rate = _HELD.search(text), _RATE.search(text)
-            self._held(memory)
+            self._memory(memory)
             self.log.steps.append(
                 Step(number=int(at[1]), tokens_per_s=positive(rate[1]) if rate else None)
             )
         elif match := _ITERATION.search(text):
             self._at = int(match[1])
-            self._held(_MOST_HELD.search(text))
+            self._memory(_MOST_HELD.search(text))
         elif seconds := _SECONDS.search(text):
             self.log.steps.append(Step(number=self._at, seconds=positive(seconds[1])))
         elif "[val] name" in text:
@@ -57,12 +57,12 @@ class NemoAutomodel(Reader):
 
     def _json(self, text: str, tokens: float | None) -> None:
         at, rate = _JSON_AT.search(text), _JSON_RATE.search(text)
-        self._held(_JSON_HELD.search(text))
+        self._memory(_JSON_HELD.search(text))
         speed = positive(rate[1]) if rate else None
         seconds = tokens / speed if tokens and speed else None
         number = int(at[1]) if at else None
         self.log.steps.append(Step(number=number, seconds=seconds, tokens_per_s=speed))
 
-    def _held(self, match: re.Match[str] | None) -> None:
+    def _memory(self, match: re.Match[str] | None) -> None:
         if match:
-            self.log.held("allocated", (positive(match[1]) or 0.0) * GIB)
+            self.log.keep_peak("allocated", (positive(match[1]) or 0.0) * GIB)

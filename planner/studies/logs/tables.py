@@ -160,7 +160,7 @@ def _take(
                 values[kind] = value * factor
         for name, kind_ in _MEMORY.items():
             if name in values:
-                log.held(kind_, values.pop(name))
+                log.keep_peak(kind_, values.pop(name))
         if set(values) - {"loading_s", "tflops"}:
             parts = _phases(row, timers) if len(log.steps) < MOST_PHASED else ()
             log.steps.append(Step(number=_whole(row, at), phases=parts, **values))

@@ -37,7 +37,7 @@ class Torchtitan(Reader):
             return
         tflops, memory = _TFLOPS.search(text), _MEMORY.search(text)
         if memory:
-            self.log.held("reserved", (positive(memory[1]) or 0.0) * GIB)
+            self.log.keep_peak("reserved", (positive(memory[1]) or 0.0) * GIB)
         self.log.steps.append(
             Step(
                 number=int(step[1]),

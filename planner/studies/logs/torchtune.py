@@ -25,5 +25,5 @@ class Torchtune(Reader):
         if step is None or rate is None:
             return
         for kind, amount in _PEAK.findall(text):
-            self.log.held(_KINDS[kind], (positive(amount) or 0.0) * GIB)
+            self.log.keep_peak(_KINDS[kind], (positive(amount) or 0.0) * GIB)
         self.log.steps.append(Step(number=int(step[1]), tokens_per_gpu=positive(rate[1])))

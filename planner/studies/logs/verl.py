@@ -60,13 +60,13 @@ class Verl(Reader):
         at = _AT.search(text)
         if at is None:
             return
-        metrics = dict(_said(text, _FEW if self.phased else _READ))
+        metrics = dict(_numbers_in(text, _FEW if self.phased else _READ))
         seconds = metrics.get(_STEP, metrics.get(_SFT))
         if seconds is None:
             return
         for name, kind in _HELD.items():
             if name in metrics:
-                self.log.held(kind, metrics[name] * GIB)
+                self.log.keep_peak(kind, metrics[name] * GIB)
         for name in _LENGTHS:
             if name in metrics:
                 self._lengths.setdefault(name, []).append(metrics[name])
@@ -102,7 +102,7 @@ class Verl(Reader):
             )
 
 
-def _said(text: str, wanted: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+def _numbers_in(text: str, wanted: tuple[str, ...]) -> Iterator[tuple[str, float]]:
     """Numbers of a step that are read: `name:1.5` between blanks and hyphens, np.float64(1.5) since
     NumPy 2, or `"name":1.5` of JSON."""
     as_json = '"data":' in text

@@ -88,7 +88,7 @@ def phased(row: Row, calibration: Calibration | None = None) -> Phased:
 
 def requested(row: Row, calibration: Calibration | None = None) -> Requested:
     """The request of a row. Raises the same."""
-    rl_options, training = _own(row), _training_row(row)
+    rl_options, training = _rl_options(row), _training_row(row)
     run = read(training, calibration)
     options = run.options.changed(**dict.fromkeys(_OF_JOB), gpus=whole(row, "gpus"))
     return Requested(training, run, rl_options, options)
@@ -108,7 +108,7 @@ def _training_row(row: Row) -> Row:
     return with_options({**row, **cells}, words)
 
 
-def _own(row: Row) -> RlOptions:
+def _rl_options(row: Row) -> RlOptions:
     mean, longest = number(row, "mean_seq_len"), number(row, "max_seq_len")
     if not 0 < mean <= longest:
         raise Skip(f"mean_seq_len is {mean:g}; it must lie within max_seq_len {longest:g}")

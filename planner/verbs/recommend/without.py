@@ -183,7 +183,7 @@ def _first(request: Asked, ladder: Iterator[_Instead], kinds: Sequence[Kind]) ->
         counts = _tried(request, instead, kinds)
         if not any(row.fits for row in rows_of(counts)):
             continue
-        last = [_told(request, instead, rows_of(counts))]
+        last = [_without(request, instead, rows_of(counts))]
         if last[0].answer is not None:
             break
     return last
@@ -211,7 +211,7 @@ def _tried(request: Asked, instead: _Instead, kinds: Sequence[Kind]) -> list[Cou
     return counts
 
 
-def _told(request: Asked, instead: _Instead, rows: Sequence[ClusterRow]) -> Without:
+def _without(request: Asked, instead: _Instead, rows: Sequence[ClusterRow]) -> Without:
     best = min((row for row in rows if row.within), key=ORDER["smallest"], default=None)
     nearest = min((row for row in rows if row.fits), key=lambda row: _over(row, instead.limits))
     says = f"still none, {_words(nearest)} at best" if best is None else _words(best)

@@ -58,7 +58,7 @@ def draw(request: ScheduleOptions, given: Mapping[str, Any]) -> Drawn:
 
     given: the options of an estimate by name; without a model, only options of its layout.
     """
-    question = _asked(request, given)
+    question = _request_of(request, given)
     refuse_idle(request, question.case)
     timed = timing.timed(question.program, question.case.durations(question.program), keep=True)
     free = not question.own and schedules.free_running(question.name)
@@ -100,7 +100,7 @@ class _Asked:
     taken: Taken | None  # the layout that a model gives
 
 
-def _asked(request: ScheduleOptions, given: Mapping[str, Any]) -> _Asked:
+def _request_of(request: ScheduleOptions, given: Mapping[str, Any]) -> _Asked:
     alone = given.keys() <= set(SHAPE)
     shape = read(LayoutOptions, {name: given.get(name) for name in SHAPE})
     if request.file is not None and alone:

@@ -153,7 +153,7 @@ def _seconds(chosen: Chosen) -> float:
 def answer(options: Options, given: StrategySettings, name: str | None = None) -> Strategies:
     """All strategies, or the one named, as one document; `fits` is true where any fits. Raises
     PlanError for wrong requests."""
-    chosen = _asked(options, name)
+    chosen = _selected(options, name)
     _refuse_others(options, given, {strategy.name for strategy in chosen})
     if given.steps_factor is not None and name is None:
         raise PlanError(
@@ -199,7 +199,7 @@ def answer(options: Options, given: StrategySettings, name: str | None = None) -
 def explain(options: Options, given: StrategySettings, name: str) -> Call:
     """The formulas of one strategy on its chosen layout, as they were called; `estimate --explain`
     has the formulas of the plan."""
-    (strategy,) = _asked(options, name)
+    (strategy,) = _selected(options, name)
     result = _evaluate(_plan(options, strategy, given)[0], strategy, given)
     if isinstance(result, str):
         raise PlanError("--strategy", name, result)
@@ -220,7 +220,7 @@ def explain(options: Options, given: StrategySettings, name: str) -> Call:
     return tree
 
 
-def _asked(options: Options, name: str | None) -> tuple[Strategy, ...]:
+def _selected(options: Options, name: str | None) -> tuple[Strategy, ...]:
     refuse(options, "strategies")
     if options.gpus < 2:
         raise PlanError(

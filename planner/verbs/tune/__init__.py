@@ -156,7 +156,7 @@ def _of_card(
         model=SizedModel(model.name, model.title or model.name, parameter_count(model)),
         gpus=base.gpus,
         gpu_title=card.gpu_title,
-        data=_told(data),
+        data=_data_of(data),
         global_batch=base.global_batch or 0,
         methods=rows,
         fastest=None if fastest is None else fastest.name,
@@ -293,7 +293,7 @@ def _model(model: ModelSpec, point: Point) -> FittingModel:
     )
 
 
-def _told(data: Data) -> TuneData:
+def _data_of(data: Data) -> TuneData:
     lengths = data.lengths
     return TuneData(
         examples=data.examples,

@@ -100,7 +100,6 @@ METHODS = (
     Method("last-layers", "the last 4 layers and the head, AdamW", {"trainable_layers": 4}),
 )
 BY_NAME = {method.name: method for method in METHODS}
-SET = tuple(dict.fromkeys(name for method in METHODS for name in method.pairs))  # options they set
 
 
 def methods_named(text: str, rank: int) -> list[Method]:
