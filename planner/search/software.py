@@ -8,6 +8,8 @@ again with what was kept. tests/test_software.py compares with every combination
 layouts of small spaces.
 
 The choice depends on the plan only: it is the same for one request, in a sweep and in advice.
+
+Long: where a climb begins, the climb, and what ends it share its record of evaluated layouts.
 """
 
 from __future__ import annotations
