@@ -356,12 +356,12 @@ def _may_run(variant: Plan, table: Columns, without: Mapping[str, Array]) -> Arr
 @dataclass(frozen=True)
 class _Evaluated:
     """Layouts of several requests (at: the rows of each) with the options of a plan, evaluated as
-    far as they are looked at. of: for each row the one of the climb's table that it stands for."""
+    far as they are looked at. base: for each row the one of the climb's table that it stands for."""
 
     plan: Plan
     table: Columns
     at: list[Array]
-    of: Array
+    base: Array
 
     @functools.cached_property
     def time(self) -> StepTime:
@@ -373,12 +373,12 @@ class _Evaluated:
 
     def measured(self, count: int, rows: Array) -> Measured:
         """Seconds and bytes of these rows of the climb's table of `count`; of a layout that has
-        several forms those of the fastest."""
+        several forms the fastest counts."""
         order = np.argsort(-self.time.seconds, kind="stable")
 
         def spread(values: Array) -> Array:
             out = np.full(count, np.inf)
-            out[self.of[order]] = values[order]
+            out[self.base[order]] = values[order]
             return out[rows]
 
         return Measured(spread(self.time.seconds), lambda: spread(self.memory.device))

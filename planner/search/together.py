@@ -1,4 +1,4 @@
-"""Values of several options that are best together, by what each is worth alone.
+"""Values of several options that are best together, by the separate worth of each.
 
 Changes of seconds multiply and changes of memory add up, nearly: options that gain nothing alone
 may gain together, where one makes the room that another takes, or where both are needed to make
@@ -32,7 +32,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Effects:
-    """What the values of one option change of each layout. Arrays (values, layouts); the first
+    """Changes of each layout by the values of one option. Arrays (values, layouts); the first
     value changes nothing."""
 
     ratio: Array  # times as many seconds; infinite where a layout does not run
@@ -46,7 +46,7 @@ def better_together(
     than `least` seconds within `usable` bytes, the fastest first.
 
     known: the same layouts with these options, and with others. What a value changes is read off
-    two of them that differ in it alone.
+    two of them that differ only in it.
     """
     every = {choice.option for taken in known for choice in taken}
     alone = [
@@ -108,8 +108,8 @@ def combined(
     seconds: Array, device: Array, effects: Sequence[Effects], usable: float, least: float
 ) -> list[tuple[int, ...]]:
     """Combinations, a value of every option, with which a layout is predicted to take less than
-    `least` seconds within `usable` bytes, the fastest first; only those of several changes, since
-    what one does alone is known.
+    `least` seconds within `usable` bytes, the fastest first; only with several changes, since
+    single ones are known.
 
     seconds, device: of every layout as it is. Exact: options are joined one by one, and of a
     layout's combinations only those are kept that no other beats in both, and that the best values
