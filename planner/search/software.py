@@ -356,7 +356,7 @@ def _may_run(variant: Plan, table: Columns, without: Mapping[str, Array]) -> Arr
 @dataclass(frozen=True)
 class _Evaluated:
     """Layouts of several requests (at: the rows of each) with the options of a plan, evaluated as
-    far as they are looked at. base: for each row the one of the climb's table that it stands for."""
+    far as they are looked at. base: of each row, its row in the climb's table."""
 
     plan: Plan
     table: Columns
