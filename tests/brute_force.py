@@ -144,7 +144,9 @@ def worth_trying(p: Plan, x: Row, layers: int) -> bool:
     return all(
         (
             r.tp is not None or x.tp <= 16,
-            r.cp is not None or x.cp == 1 or x.cp * 512 <= p.training.seq_len,
+            r.cp is not None
+            or x.cp == 1
+            or x.cp * (64 if x.cp <= 8 else 512) <= p.training.seq_len,
             # divided by a common factor both are never slower
             any((r.cp, r.dp, r.micro_batch, r.grad_accum, r.where))
             or bool(p.cluster.intra_node.mesh)

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner import api
 from planner.estimate.ties import TIE
-from planner.inputs.degrees import contexts_of
+from planner.inputs.degrees import longest_context
 from planner.specs.base import PlanError
 from planner.specs.capabilities import CAPABILITIES
 from planner.specs.documents.estimate import Estimate
@@ -109,7 +109,7 @@ def better(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
 
 # options that a search leaves open, by the words with which its answer says so
 _SAID_BY = {
-    "cp": "tokens per rank (--cp)",  # of shorter sequences than a rank keeps
+    "cp": "ranks (--cp)",
     "offload": "--search-offload",
     "cuda_graphs": "--cuda-graphs",
     "expandable_segments": "--expandable-segments",
@@ -125,7 +125,7 @@ def is_said(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
     on_request = any(f"--{name} {text}({pinned.stack.id})" in sentence for text in (f"{word} ", ""))
     if name == "cuda_graphs" and word not in _HOLD_EXPERTS:
         return False
-    if name == "cp" and pinned.layout.cp in contexts_of(_tokens(pinned)):
+    if name == "cp" and pinned.layout.cp <= longest_context(_tokens(pinned)):
         return False
     return on_request or _SAID_BY.get(name, "?") in sentence
 

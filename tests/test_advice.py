@@ -380,13 +380,3 @@ def test_types_of_states_are_advised_beside_what_the_search_has_chosen() -> None
         assert answer.memory.device_bytes == pytest.approx(entry["device_bytes"], rel=1e-9)
         stated = estimated(f"{words} --master-precision fp32{more}")
         assert not [a for a in stated["advice"] if name in a["changes"] and a["kind"] == "keep"]
-
-
-def test_advice_says_what_context_parallelism_beyond_the_bound_is_worth() -> None:
-    """The search keeps 512 tokens per rank: all that sequences of BERT have."""
-    document = dpplan("estimate", *shlex.split("--model bert-large --gpu a100 --gpus 96"))
-    assert document.status == 0
-    assert "context parallelism of 128 tokens per rank" in document.stdout
-    whole = api.estimate(api.read_options({"model": "bert-large", "gpu": "a100", "gpus": 96}))
-    (text,) = [text for text in whole.search.not_searched if "(--cp)" in text]
-    assert "faster with context parallelism of 128 tokens per rank" in text

@@ -22,6 +22,7 @@ from planner.formulas.kernels import (
     attention_shape_frac,
     blocked_launch_s,
     elementwise_s,
+    filled_frac,
     flash_attention_s,
     gemm_s,
     launch_bound_s,
@@ -366,6 +367,17 @@ def test_attention_of_short_sequences_and_narrow_heads() -> None:
     # Dao 2023 (arXiv 2307.08691), figure 4, causal, on A100: 91 TFLOP/s at 512 tokens, 189 at 16k
     ratio = float(attention_shape_frac(512.0, 128.0) / attention_shape_frac(16384.0, 128.0))
     assert ratio == pytest.approx(91 / 189, rel=0.1)
+
+
+def test_attention_of_few_queries_leaves_multiprocessors_idle() -> None:
+    # 4 sequences and heads of 512 tokens are 16 tiles of 128 queries, for 108 multiprocessors;
+    # enough of them fill all
+    assert float(filled_frac(4.0, 512.0, 1.0, 108.0)) == pytest.approx(16 / 108)
+    assert float(filled_frac(400.0, 512.0, 1.0, 108.0)) == 1.0
+    # eight ranks of a sequence of 512 tokens keep 64 queries each: half of a tile
+    assert float(filled_frac(400.0, 512.0, 8.0, 108.0)) == 0.5
+    # what a whole short sequence leaves of its tile is known by its length
+    assert float(filled_frac(400.0, 64.0, 1.0, 108.0)) == 1.0
 
 
 def test_launch_bound() -> None:

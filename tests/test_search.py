@@ -15,6 +15,7 @@ from brute_force import brute_force
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner import api
 from planner.estimate import evaluate
 from planner.estimate.ties import TIE
 from planner.formulas.divisors import divisors
@@ -278,3 +279,15 @@ def test_families_are_disjoint(software: str) -> None:
 def test_family_of_a_layout(chosen: dict[str, Any], family: str | None) -> None:
     families = family_rows(plans.rows(8, chosen))
     assert [name for name, rows in families.items() if rows[0]] == ([family] if family else [])
+
+
+def test_short_sequences_are_shared_out_within_a_node() -> None:
+    """264 sequences of 512 tokens leave 4 of 96 GPUs each: as ranks of context parallelism they
+    send less than as tensor-parallel ranks, and a micro-batch keeps their kernels long."""
+    given = {"model": "bert-large", "gpu": "a100", "gpus": 96, "stack": "megatron-core"}
+    free, tensor = (
+        api.estimate(api.read_options({**given, **more}), brief=True) for more in ({}, {"cp": 1})
+    )
+    assert free.layout.cp > 1
+    assert free.step.seconds < tensor.step.seconds
+    assert any("more than 8 ranks (--cp)" in text for text in free.search.not_searched)

@@ -31,7 +31,6 @@ from planner.advise.changes import (
     request_changes,
     sharded,
     shorter,
-    shorter_ranks,
 )
 from planner.advise.deciding import deciding
 from planner.advise.weigh import (
@@ -139,7 +138,6 @@ def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
             *fewer_nodes(base.plan),
             *more_room(options, base.plan, base.layout),
             *on_request(options, base.scenario.plans),
-            *shorter_ranks(options, base.plan, base.layout),
         ],
         least,
     )

@@ -15,7 +15,6 @@ from planner.estimate.mechanisms import dispatch_overlap
 from planner.formulas.divisors import divisors
 from planner.formulas.stages import largest_chunk, stated_chunks
 from planner.inputs import catalog
-from planner.inputs.degrees import TOKENS_PER_CONTEXT_RANK
 from planner.inputs.usual import STACKS
 from planner.search.idle import rounder
 from planner.search.space import MODULE_SETS, chunk_counts
@@ -37,7 +36,6 @@ _LOSS_CHUNKS = 8  # parts of the loss that are tried where it is in one
 _SHORTEST = 512  # tokens of the shortest sequence that is proposed
 _MORE_GPUS = (2, 4, 8, 16, 64, 256)  # times as many, until enough of them fit
 _MOST_MICRO_BATCH = 64
-_SHORTEST_RANK = 128  # tokens per rank of context parallelism that are proposed at least
 _STATES = ("moments_precision", "master_precision", "gradient_precision")
 _GROUPS = (2, 3, 4, 5, 6, 8, 10, 12, 16)  # layers per kept input that are tried
 # graphs as the recipes of Megatron-LM and Megatron-Bridge have them: of whole layers, and of what
@@ -422,22 +420,6 @@ def more_room(options: Options, plan: Plan, layout: Layout) -> list[Change]:
     if options.expandable_segments is None and plan.could_expand_segments:
         out.append(Change("expandable segments of the allocator", {"expandable_segments": True}))
     return out
-
-
-def shorter_ranks(options: Options, plan: Plan, layout: Layout) -> list[Change]:
-    """Context parallelism with fewer tokens per rank than are searched, where the sequence is so
-    short that few degrees are, and the layout divides the model by others."""
-    length, gpus = plan.training.seq_len, plan.cluster.gpus
-    searched = max(1, length // TOKENS_PER_CONTEXT_RANK)
-    divided = layout.tp * layout.pp > 1 and layout.cp == searched
-    if options.cp is not None or not divided or not values(plan.stack, "cp"):
-        return []
-    degrees = [cp for cp in (2 * searched, 4 * searched) if length % cp == 0 and gpus % cp == 0]
-    return [
-        Change(f"context parallelism of {length // cp} tokens per rank", {"cp": cp})
-        for cp in degrees
-        if searched < _FEW and length // cp >= _SHORTEST_RANK
-    ]
 
 
 def on_request(options: Options, plans: Sequence[Plan]) -> list[Change]:

@@ -169,6 +169,31 @@ def attention_shape_frac(
     return keys / (keys + half) * np.minimum(1.0, head_width / _ATTENTION_FULL_WIDTH) ** exponent
 
 
+# queries of a thread block of the kernels of flash-attention 2 (flash_fwd_launch_template.h)
+_QUERY_TILE = 128.0
+
+
+@formula(
+    unit="1",
+    equation="min(1, n ceil(s / (128 c)) / units) min(s / c, 128) / min(s, 128)",
+    source=(
+        "Dao 2023 (arXiv 2307.08691) section 3.2: a thread block takes the queries of a tile, of"
+        " one head and sequence. Own derivation"
+    ),
+)
+def filled_frac(pieces: Array, tokens: Array, ranks: Array, compute_units: Array) -> Array:
+    """Share of a device that an attention kernel keeps busy with the queries of its rank, over that
+    of a kernel with many whole sequences, whose rate is known by their length.
+
+    pieces: sequences times heads, of `tokens` shared out over `ranks`; compute_units: streaming
+    multiprocessors. A first wave that is not full is counted; the last of many is in the rate.
+    """
+    queries = tokens / ranks
+    tiles = pieces * np.ceil(queries / _QUERY_TILE)
+    useful = np.minimum(queries, _QUERY_TILE) / np.minimum(tokens, _QUERY_TILE)
+    return np.minimum(1.0, tiles / compute_units) * useful
+
+
 @formula(
     unit="s",
     equation="elements seconds + kernels gap",

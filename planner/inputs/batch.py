@@ -127,7 +127,7 @@ def _replicas(options: Options, model: ModelSpec, seq_len: int) -> tuple[int, ..
     heads = divisors(shared_heads(model))
     tensor = [t for t in heads if t <= LEAST_MAX_TP] if "tp" in able else [1]
     stages = stages_of(model.layers, options.uneven_stages) if "pp" in able else [1]
-    context = contexts_of(seq_len, _LONG) if "cp" in able else [1]
+    context = contexts_of(seq_len, max(1, seq_len // _LONG)) if "cp" in able else [1]
     inside = {
         t * p * c
         for t in ([options.tp] if options.tp else tensor)

@@ -12,7 +12,7 @@ from planner.estimate import Estimates, Outline, uneven
 from planner.estimate.run import busy_s, cost_usd, step_energy_j
 from planner.formulas.divisors import divisors
 from planner.inputs import tables
-from planner.inputs.degrees import TOKENS_PER_CONTEXT_RANK
+from planner.inputs.degrees import longest_context
 from planner.ledger import first
 from planner.report import layout as report
 from planner.search import Candidates, Found, order, pareto, ranked, spent, timed
@@ -103,14 +103,14 @@ def not_searched(options: Options, searches: Sequence[Found]) -> list[str]:
 def _layouts_not_searched(options: Options, plans: Sequence[Plan]) -> list[str]:
     """Sentences on degrees, recompute, offloading, nodes, graphs and the allocator."""
     given, first = options.given(), plans[0]
-    tokens, length = TOKENS_PER_CONTEXT_RANK, first.training.seq_len
+    length, ranks = first.training.seq_len, longest_context(first.training.seq_len)
     several = any(values(plan.stack, "cp") for plan in plans) and length > 1
     simulated = sorted({name for plan in plans for name in left_out_schedules(plan)})
     parts = divisors(first.training.global_batch)
     offloads = any(len(values(plan.stack, "offload")) > 1 for plan in plans)
     sentences = {
-        f"context parallelism of fewer than {tokens:,} tokens per rank (--cp)": (
-            options.cp is None and several and length // tokens < options.gpus
+        f"context parallelism of more than {ranks:,} ranks (--cp)": (
+            options.cp is None and several and ranks < min(options.gpus, length)
         ),
         f"some of the {len(parts):,} micro-batches that divide the global batch of"
         f" {first.training.global_batch:,}: those that are tried grow by {STEP:g} times at least"

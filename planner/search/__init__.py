@@ -31,6 +31,7 @@ from planner.search.choose import (
 )
 from planner.search.prune import SLACK, pruned
 from planner.search.software import (
+    DEGREES,
     NEAR,
     Behind,
     Choices,
@@ -39,6 +40,7 @@ from planner.search.software import (
     better,
     beyond_room,
     listed,
+    other_degrees,
     polished,
     probed,
     reach,
@@ -217,7 +219,7 @@ class Found:
 
 BEST = Wanted()
 # options that some rule depends on, or which layouts are listed
-_RULED = {name for rule in RULES for name in rule.options} | {"etp"}
+_RULED = {name for rule in RULES for name in rule.options}.union(DEGREES)
 ROUNDS = 2  # searches with other free options at most
 _ROOM = 1.25  # times the usable bytes, beyond what free options save
 _FAR = 1.1  # times the seconds of another plan: what the room that free options make gains
@@ -250,7 +252,8 @@ def started(
         allowed = allowed if allows_as_much(usual, variant) else _allowed(variant)
     limit = far_s(most) if allowed.space.count > FEW_LAYOUTS else np.inf
     result = _evaluated(variant, allowed, wanted, tick, limit, NEAR)
-    return _with_room(plan, result, wanted, most)
+    result = _with_room(plan, result, wanted, most)
+    return result if np.isfinite(most) else _with_degrees(plan, result, wanted)
 
 
 def far_s(most: float, times: float | None = None) -> float:
@@ -270,7 +273,7 @@ def reached(
             continue
         taken = choice(result.estimates)
         if taken.rank[0] == ENOUGH and is_far(of_all(taken.rank, plan), best, plan):
-            near = listed(result.estimates, taken)
+            near = listed(result.estimates, taken).table
             behind[i] = Behind(result.plan.chosen, near, taken.rank[1], wanted_s(plan, best))
     for stack in dict.fromkeys(plans[i].stack.id for i in behind):
         of_stack = [i for i in behind if plans[i].stack.id == stack]
@@ -320,6 +323,19 @@ def _with_room(plan: Plan, result: Found, wanted: Wanted, most: float) -> Found:
     return _again(plan, result, choices, taken.rank, wanted, limit) or result
 
 
+def _with_degrees(plan: Plan, result: Found, wanted: Wanted) -> Found:
+    """The search with free options that are degrees, where no layout of any plan has enough
+    room."""
+    if result.estimates is None:
+        return result
+    rank = choice(result.estimates).rank
+    for choices in other_degrees(plan, result.plan.chosen, rank):
+        again = _again(plan, result, choices, rank, wanted, np.inf)
+        if again is not None and again.estimates is not None:
+            result, rank = again, choice(again.estimates).rank
+    return result
+
+
 def allows_as_much(plan: Plan, other: Plan) -> bool:
     """Whether plans that differ in free options allow the same layouts: no rule reads those that
     differ."""
@@ -348,9 +364,9 @@ def _settling(result: Found, looked: set[Layout]) -> Settling | None:
     layout = result.estimates.rows(np.array([taken.row])).layout(0)
     if layout in looked or beyond_room(taken.rank, result.plan):
         return None
-    table = listed(result.estimates, taken)
-    looked |= {table.layout(i) for i in range(len(table))}
-    return Settling(result.plan.chosen, table, taken.rank)
+    near = listed(result.estimates, taken)
+    looked |= {near.table.layout(i) for i in range(len(near.table))}
+    return Settling(result.plan.chosen, near, taken.rank)
 
 
 def is_far(rank: Rank, best: Rank, plan: Plan, times: float | None = None) -> bool:

@@ -14,7 +14,7 @@ from planner.ledger import Array
 from planner.search import allowed_layouts
 from planner.search.choose import choice
 from planner.search.prune import pruned
-from planner.search.software import NEAR, Rank, listed
+from planner.search.software import NEAR, Listed, Rank, listed
 from planner.specs.base import PlanError, Spec
 from planner.specs.columns import ByName, Columns
 from planner.specs.plan import Plan
@@ -68,7 +68,7 @@ class Best:
 
     plan: Plan
     table: Columns  # one row, with its global batch
-    near: Columns  # layouts that may be better with other free options; see `software.listed`
+    near: Listed  # layouts that may be better with other free options; see `software.listed`
     fits: bool
     evaluated: int  # layouts
     rank: Rank  # of several plans the least is taken
@@ -230,7 +230,7 @@ def best_of_each(plans: Sequence[Allowed]) -> list[Best | None]:
             continue
         taken = choice(estimates, layouts)
         table = estimates.rows(np.array([taken.row]))
-        others = listed(estimates, taken, layouts) if near else table
+        others = listed(estimates, taken, layouts)
         out.append(Best(each.plan, table, others, taken.fits, len(layouts), taken.rank))
     return out
 

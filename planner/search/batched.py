@@ -20,7 +20,7 @@ from planner.estimate import Estimates, cut, evaluate
 from planner.estimate.factored import Space
 from planner.search import FEW_LAYOUTS, ROUNDS, far_s, in_turn, is_far, near_s, wanted_s
 from planner.search.alike import Allowed, Best, Key, Keys, enumerated, evaluated
-from planner.search.choose import ENOUGH, of_all
+from planner.search.choose import ENOUGH, NONE, of_all
 from planner.search.question import KEPT, Question, question_of
 from planner.search.software import (
     Behind,
@@ -29,6 +29,7 @@ from planner.search.software import (
     Settling,
     better,
     beyond_room,
+    other_degrees,
     polished,
     probed,
     reach,
@@ -38,6 +39,8 @@ from planner.specs.base import PlanError
 from planner.specs.columns import joined
 from planner.specs.layout import Layout
 from planner.specs.plan import Plan
+
+_RANK_OF_ANY: Rank = (NONE, np.inf)  # limits no search
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ class _Search:
             self.open = False
             return None
         near = self.best.near
-        self.looked |= {near.layout(i) for i in range(len(near))}
+        self.looked |= {near.table.layout(i) for i in range(len(near.table))}
         return Settling(self.best.plan.chosen, near, self.best.rank)
 
 
@@ -223,7 +226,7 @@ def _drop_the_far(searches: Sequence[Sequence[_Search]], keys: Keys) -> None:
             alike.setdefault(keys.estimate(search.plan), []).append((search, mine))
     for members in alike.values():
         behind = [
-            Behind(mine.plan.chosen, mine.near, mine.rank[1], search.most)
+            Behind(mine.plan.chosen, mine.near.table, mine.rank[1], search.most)
             for search, mine in members
         ]
         times = reach(members[0][0].plan, behind)
@@ -250,6 +253,14 @@ def _make_room(searches: Sequence[_Search], keys: Keys) -> None:
             if choices is not None
         ]
     _search_again(again, keys)
+    # one value after the other, each against the best before it, as a search by itself does
+    tries = [
+        [(search, choices) for choices in other_degrees(search.plan, best.plan.chosen, best.rank)]
+        for search in searches
+        if search.open and np.isinf(search.most) and isinstance(best := search.best, Best)
+    ]
+    for turn in itertools.zip_longest(*tries):
+        _search_again([(*entry, _RANK_OF_ANY) for entry in turn if entry], keys)
 
 
 def _improve(searches: Sequence[_Search], keys: Keys) -> None:

@@ -30,7 +30,7 @@ from planner.specs.layout import SCHEDULES
 from planner.specs.plan import Plan
 
 _FEW = 16384  # layouts that are evaluated as they are
-_FIRST = 32768  # layouts of the first block; each further one has four times as many
+_FIRST = 4096  # layouts of the first block; each further one has eight times as many
 _REFINED = 4096  # rows whose bound is refined at once, at least
 _PLAIN = 8192  # rows up to which plain columns are faster than factored ones
 _ROUNDING = 1e-9  # relative, of a bound against the time it bounds
@@ -133,7 +133,7 @@ class _Search:
             self.done[rows] = True
             self._learn(result, rows)
             self.blocks.append((rows, result))
-            budget *= 4
+            budget *= 8
         if not self.blocks:
             return Pruned(None, np.zeros(0, dtype=np.intp), self.space.count)
         if len(self.blocks) != 1:

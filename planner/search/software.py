@@ -8,6 +8,8 @@ again with what was kept. tests/test_software.py compares with every combination
 layouts of small spaces.
 
 The choice depends on the plan only: it is the same for one request, in a sweep and in advice.
+
+Long: where a climb begins, the climb, and what ends it share its record of evaluated layouts.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from planner.formulas.rules.stack import ACTS
 from planner.ledger import Array, Ledger, total
 from planner.search.choose import ENOUGH, NONE, Choice, Rank, choice
 from planner.search.prune import least_of_rows, least_repeated
+from planner.search.together import Measured, better_together
 from planner.specs.columns import Columns, joined
 from planner.specs.plan import Plan, SoftwareChoice
 
@@ -39,6 +42,8 @@ _LISTED = 16  # layouts that are looked at: of those that fit, of all, that need
 _NEEDS = (1.0, 1.1, np.inf)
 _REACH = 1.5  # share of a device beyond which no option makes room
 _KINDS = ("tp", "cp", "ep")  # the fastest of each kind that fits is looked at, too
+# options that are degrees: which layouts there are depends on them
+DEGREES = ("etp",)
 _SMALL = 2  # micro-batches of layouts that are probed
 _GAIN = 5e-4  # relative, of seconds: what gains less is not worth an option
 _ROUNDING = 1e-6  # relative, of chances and bytes
@@ -63,13 +68,27 @@ _State = dict[str, SoftwareChoice]  # by option; one that is not in it is as the
 
 
 @dataclass(frozen=True)
+class Listed:
+    """Layouts with their seconds and bytes per GPU."""
+
+    table: Columns
+    seconds: Array
+    device: Array
+
+
+@dataclass(frozen=True)
 class Settling:
     """The best layouts of a request, the free options that they were searched with, and the rank of
     the best of them."""
 
     choices: Choices
-    table: Columns
+    listed: Listed
     rank: Rank
+
+    @property
+    def table(self) -> Columns:
+        """The layouts."""
+        return self.listed.table
 
 
 def acts(option: str, table: Columns) -> bool:
@@ -88,7 +107,10 @@ def probed(plan: Plan, spaces: Sequence[Space]) -> list[Choices]:
     tables = [_fastest_of_kinds(plan.choosing(plan.start), space) for space in spaces]
     acting = [i for i, table in enumerate(tables) if any(acts(name, table) for name in options)]
     if acting:
-        requests = [Settling(plan.start, tables[i], _FORBIDDEN) for i in acting]
+        nothing = np.zeros(0)  # is known of them
+        requests = [
+            Settling(plan.start, Listed(tables[i], nothing, nothing), _FORBIDDEN) for i in acting
+        ]
         climb = _Climb(plan, requests, memory=False)
         for option in options:
             climb.look_at(option)
@@ -189,7 +211,7 @@ def _fastest_of_kinds(plan: Plan, space: Space) -> Columns:
     )
 
 
-def listed(estimates: Outline, taken: Choice, rows: Array | None = None) -> Columns:
+def listed(estimates: Outline, taken: Choice, rows: Array | None = None) -> Listed:
     """The best layouts (of these, by default of all), for which other free options may be better:
     the fastest that fit, also of each kind, the fastest with less room than is wanted, the smallest
     of each kind, and where none has enough room those that need least memory."""
@@ -211,7 +233,9 @@ def listed(estimates: Outline, taken: Choice, rows: Array | None = None) -> Colu
     kept.append(_smallest_of_each(estimates.space, rows, within_reach, device))
     if level != ENOUGH:
         kept.append(np.argsort(device, kind="stable")[:_LISTED])
-    return estimates.rows(np.unique(np.append(rows[np.concatenate(kept)], taken.row)))
+    each = np.unique(np.append(rows[np.concatenate(kept)], taken.row))
+    device_bytes: Array = estimates.memory.device[each]
+    return Listed(estimates.rows(each), estimates.time.seconds[each], device_bytes)
 
 
 def _smallest_of_each(space: Space, rows: Array, near: Array, device: Array) -> Array:
@@ -237,6 +261,7 @@ def polished(plan: Plan, requests: Sequence[Settling]) -> list[tuple[Choices, Ra
     climb.make_room(acting)
     for option in acting:
         climb.look_at(option)
+    climb.combine()
     return [
         (_choices(plan, state), rank) for state, rank in zip(climb.states, climb.ranks, strict=True)
     ]
@@ -264,6 +289,21 @@ def roomier(plan: Plan, best: Sequence[tuple[Choices, Columns]]) -> list[Choices
             for i in np.flatnonzero((devices < least) & (devices <= limits)):
                 least[i], out[i] = devices[i], states[i]
     return [None if state is None else _choices(plan, state) for state in out]
+
+
+def other_degrees(plan: Plan, choices: Choices, rank: Rank) -> list[Choices]:
+    """These free options with each other value of those that are degrees, where no layout has
+    enough room: others may, and no change of a layout's options leads to them."""
+    if rank[0] == ENOUGH or beyond_room(rank, plan):
+        return []
+    state = {choice.option: choice for choice in choices}
+    options = {value.option for value in plan.free}.intersection(DEGREES)
+    return [
+        _choices(plan, _with(state, option, value))
+        for option in sorted(options)
+        for value in _values(plan, option)
+        if state.get(option) != value
+    ]
 
 
 def _devices(plan: Plan, states: Sequence[_State], table: Columns) -> Array:
@@ -316,11 +356,12 @@ def _may_run(variant: Plan, table: Columns, without: Mapping[str, Array]) -> Arr
 @dataclass(frozen=True)
 class _Evaluated:
     """Layouts of several requests (at: the rows of each) with the options of a plan, evaluated as
-    far as they are looked at."""
+    far as they are looked at. base: of each row, its row in the climb's table."""
 
     plan: Plan
     table: Columns
     at: list[Array]
+    base: Array
 
     @functools.cached_property
     def time(self) -> StepTime:
@@ -329,6 +370,18 @@ class _Evaluated:
     @functools.cached_property
     def memory(self) -> Memory:
         return peak_memory(self.plan, self.table)
+
+    def measured(self, count: int, rows: Array) -> Measured:
+        """Seconds and bytes of these rows of the climb's table of `count`; of a layout that has
+        several forms the fastest counts."""
+        order = np.argsort(-self.time.seconds, kind="stable")
+
+        def spread(values: Array) -> Array:
+            out = np.full(count, np.inf)
+            out[self.base[order]] = values[order]
+            return out[rows]
+
+        return Measured(spread(self.time.seconds), lambda: spread(self.memory.device))
 
     @functools.cached_property
     def fits(self) -> tuple[Array, Array, Array]:
@@ -344,7 +397,7 @@ class _Climb:
     not, the ranks are evaluated first."""
 
     def __init__(self, plan: Plan, requests: Sequence[Settling], *, memory: bool = True) -> None:
-        self.plan, self.memory = plan, memory
+        self.plan, self.requests, self.memory = plan, requests, memory
         self.states: list[_State] = [
             {choice.option: choice for choice in request.choices} for request in requests
         ]
@@ -387,6 +440,30 @@ class _Climb:
         """Every value of an option, the stack's own among them, for every request."""
         for value in _values(self.plan, option):
             self._try(option, value, range(len(self.states)))
+
+    def combine(self) -> None:
+        """The options that are predicted to be best together by what each was worth to each layout,
+        where that holds."""
+        for i, (level, _) in enumerate(self.ranks):
+            for state in self._together(i) if level == ENOUGH else ():
+                (rank,) = self._ranked(_choices(self.plan, state), [i])
+                if better(rank, self.ranks[i]):
+                    self.states[i], self.ranks[i] = state, rank
+
+    def _together(self, request: int) -> list[_State]:
+        """Several changes of a request's options that are predicted to gain, the best first."""
+        start, mine = self.requests[request], np.flatnonzero(self.of_row == request)
+        known = {
+            frozenset(choices): entry.measured(len(self.table), mine)
+            for (choices, members), entry in self.known.items()
+            if request in members and len(entry.table)
+        }
+        listed = start.listed
+        known[frozenset(start.choices)] = Measured(listed.seconds, lambda: listed.device)
+        here = frozenset(_choices(self.plan, self.states[request]))
+        least = self.ranks[request][1] * (1 - _GAIN)
+        each = better_together(known, here, float(self.plan.usable_bytes), least)
+        return [{choice.option: choice for choice in taken} for taken in each]
 
     def _try(self, option: str, value: SoftwareChoice | None, among: Collection[int]) -> None:
         """Set an option for these requests where that gains."""
@@ -439,7 +516,7 @@ class _Climb:
             without = {name: holds[rows] for name, holds in self.allowed.items()}
             kept = np.flatnonzero(_may_run(variant, table, without))
             at = [np.flatnonzero(self.of_row[rows[kept]] == i) for i in members]
-            self.known[choices, members] = _Evaluated(variant, table.pick(kept), at)
+            self.known[choices, members] = _Evaluated(variant, table.pick(kept), at, rows[kept])
         return self.known[choices, members]
 
     def _faster(self, seconds: float, request: int) -> bool:

@@ -6,7 +6,7 @@ import itertools
 import math
 
 from planner.formulas.divisors import divisors
-from planner.inputs.degrees import contexts_of, stages_of
+from planner.inputs.degrees import contexts_of, longest_context, stages_of
 from planner.inputs.model import model_spec
 from planner.inputs.training import sequence_length
 from planner.specs.layers import shared_heads
@@ -24,11 +24,12 @@ def layout_counts(options: Options, most: int, *, every: bool = False) -> list[i
     model, _ = model_spec(options.model)
     batch = options.global_batch
     replicas = list(range(1, most + 1)) if batch is None else divisors(batch)
+    length = sequence_length(options, model)
     products = {1}
     for degrees in (
         [options.tp] if options.tp else divisors(shared_heads(model)),
         [options.pp] if options.pp else stages_of(model.layers, uneven),
-        [options.cp] if options.cp else contexts_of(sequence_length(options, model)),
+        [options.cp] if options.cp else contexts_of(length, longest_context(length)),
         [options.dp] if options.dp else replicas,
     ):
         products = {a * b for a, b in itertools.product(products, degrees) if a * b <= most}

@@ -101,15 +101,18 @@ def _sparse_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> Bot
 
 
 def _flash_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> BothWays[Array]:
-    """One fused kernel, over the pairs that masks and packed documents leave."""
+    """Fused kernels, one for each block of a ring, over the pairs that masks and packed documents
+    leave."""
+    calls = context.ring_ranks(shape)
+    filled = 1.0 if "attention_shape" in m.without else _filled_frac(shape, m, core, calls)
 
     def kernel_s(flop: Array, launches: float, frac: Array, half: Array) -> Array:
         short = 1.0 if "attention_shape" in m.without else _shape_frac(shape, m, core, half)
         return kernels.flash_attention_s(
             flop,
-            launches,
+            launches * calls,
             rate_flop_per_s=m.wide_rate * m.sustained_clock,
-            attention_frac=frac * short,
+            attention_frac=frac * short * filled,
             gap_s=m.kernel_gap,
         )
 
@@ -139,6 +142,19 @@ def _shape_frac(shape: LayerShape, m: Machine, core: Attended, half: Array) -> A
     return kernels.attention_shape_frac(
         np.minimum(short, block), float(core.value_width), half, m.attention_width_exponent
     )
+
+
+def _filled_frac(shape: LayerShape, m: Machine, core: Attended, blocks: Array) -> Array:
+    """Share of the multiprocessors that have queries in one call of the kernel, and of their tiles
+    that are queries: little where a micro-batch has few tokens and heads on a rank. blocks: of a
+    ring, each a call."""
+    ways = context.split(shape.plan, shape.tp, shape.cp)
+    length, sequences = shape.length, shape.micro_batch
+    if core.spans is not None:
+        groups, length, _ = core.spans.at(length)
+        sequences = sequences * groups
+    pieces = sequences * core.heads / (shape.tp * ways.heads)
+    return kernels.filled_frac(pieces, length / blocks, ways.tokens / blocks, m.compute_units)
 
 
 def _scores_s(shape: LayerShape, m: Machine, core: Attended) -> BothWays[Array]:

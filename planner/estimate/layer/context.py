@@ -83,10 +83,14 @@ def _heads_of_hybrid(plan: Plan, tp: Array, cp: Array) -> Array:
 def block_tokens(shape: LayerShape, tokens: float) -> Array:
     """Tokens under the causal mask to which one call of the kernel corresponds; `tokens` where no
     ring divides the sequence."""
+    return np.minimum(_BLOCK_TOKENS * tokens / ring_ranks(shape), tokens)
+
+
+def ring_ranks(shape: LayerShape) -> Array:
+    """Ranks around which keys and values pass, each block of which is a call of the kernel."""
     if shape.plan.context_way not in ("ring", "hybrid"):
-        return tokens
-    ranks = split(shape.plan, shape.tp, shape.cp).tokens
-    return np.minimum(_BLOCK_TOKENS * tokens / ranks, tokens)
+        return np.ones_like(1.0 * shape.cp)
+    return split(shape.plan, shape.tp, shape.cp).tokens
 
 
 def merge_s(shape: LayerShape, m: Machine) -> BothWays[Array]:
