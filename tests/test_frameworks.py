@@ -189,8 +189,8 @@ def test_local_layers_of_megatron_by_hand() -> None:
 
 
 def test_weights_of_zero_3_that_are_used_again_soon_stay() -> None:
-    """1e9 elements ahead: of 8e9 the last 5e8 at the turn, a third of 1e9 with layers that are
-    repeated; gradients of ZeRO-2 are there in backward alone."""
+    """1e9 elements ahead: of 8e9 the last 5e8 at the turn, a third of 1e9 with repeated layers;
+    gradients of ZeRO-2 are there in backward only."""
     given = {**SHARDED, "stack": "hf-deepspeed", "seq_len": 512}
     gathered = phases(**given)["loss"]["gathered_layers"]
     two_layers_and_ends = 2 * (2 * LAYER + 2 * V * H)

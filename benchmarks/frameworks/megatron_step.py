@@ -130,7 +130,7 @@ def _norm_of(*args: Any) -> tuple[torch.Tensor, None]:
     return torch.zeros(1), None
 
 
-def _own(objects: list[Any], of_rank: Any, group: Any = None) -> None:
+def _same_objects(objects: list[Any], of_rank: Any, group: Any = None) -> None:
     objects[:] = [of_rank] * len(objects)
 
 
@@ -146,7 +146,7 @@ def on_device() -> Iterator[None]:
         patch.object(generators, "_set_cuda_rng_state", lambda *args, **kwargs: None),
         patch.object(torch.cuda, "get_rng_state", lambda *args: state),
         patch.object(torch.cuda, "manual_seed", lambda seed: None),
-        patch.object(dist, "all_gather_object", _own),  # of names of parameters
+        patch.object(dist, "all_gather_object", _same_objects),  # of names of parameters
         patch.object(param_and_grad_buffer, "_coalescing_manager", _one_by_one),
         patch.object(clip_grads, "multi_tensor_applier", _norm_of),
         patch.object(rope_utils, "fused_apply_rotary_pos_emb", rotated),
