@@ -179,15 +179,12 @@ def test_what_divides_a_traced_model() -> None:
 def _traced(tmp_path: Path, body: str, function: str = "build", **options: Any) -> Any:
     """The trace of a function whose file has this text, in this process."""
     pytest.importorskip("torch")
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    from planner.trace import targets, worker
+    from planner.trace import kernels, targets, worker
 
     path = tmp_path / "model.py"
     path.write_text(f"import torch\nfrom torch import nn\n{body}", encoding="utf-8")
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        target = targets.target(f"{path}:{function}", trust=False)
-    return worker.trace(target)
+    with kernels.without_data():
+        return worker.trace(targets.target(f"{path}:{function}", trust=False))
 
 
 MLP = """
