@@ -217,51 +217,40 @@ def _images(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     step = patch * max(merge, 1)
     rows, columns = (max(n // step, 1) * step // patch for n in (height, width))
     time = _number(vision, "temporal_patch_size") or 1
-    long = {"dtype": torch.long}
-
     if {"image_grid_thw", "grid_thw", "image_grid_hws"} & names:
         rows, columns = (max(_SIDE // step, 1) * step // patch for _ in range(2))
         grids = [x for x in ("image_grid_thw", "grid_thw", "image_grid_hws") if x in names]
         grid = [1, rows, columns] if "thw" in grids[0] else [rows, columns]
         for width_of_patch in (channels * time * patch * patch, channels * patch * patch):
             shape = (rows * columns, width_of_patch)
-            yield lambda b, n=shape[0], w=shape[1]: {
-                "pixel_values": torch.randn(b * n, w),
-                grids[0]: torch.tensor([grid] * b),
-            }
-        yield lambda b: {
-            "pixel_values": torch.randn(b * rows * columns, channels, patch, patch),
-            grids[0]: torch.tensor([grid] * b),
-        }
+            yield _of_patches(shape, grids[0], grid)
+        yield _of_patches((rows * columns, channels, patch, patch), grids[0], grid)
     positions = [x for x in ("image_position_ids", "pixel_position_ids") if x in names]
     if positions:
         pooled = _number(vision, "pooling_kernel_size") or 1
         each = max(math.isqrt(280) // pooled, 1) * pooled if pooled > 1 else rows
-        grid = [[x, y] for y in range(each) for x in range(each)]
+        places = [[x, y] for y in range(each) for x in range(each)]
         yield lambda b: {
             "pixel_values": torch.randn(b, each * each, channels * patch * patch),
-            positions[0]: torch.tensor([grid] * b),
+            positions[0]: torch.tensor([places] * b),
         }
     if "spatial_shapes" in names:
         yield lambda b: {
             "pixel_values": torch.randn(b, rows * columns, channels * patch * patch),
             "spatial_shapes": torch.tensor([[rows, columns]] * b),
-            "pixel_attention_mask": torch.ones(b, rows * columns, **long),
+            "pixel_attention_mask": torch.ones(b, rows * columns, dtype=torch.long),
         }
     if "aspect_ratio_ids" in names:
         tiles = _number(vision, "max_num_tiles") or 4
         yield lambda b: {
             "pixel_values": torch.randn(b, 1, tiles, channels, height, width),
-            "aspect_ratio_ids": torch.ones(b, 1, **long),
-            "aspect_ratio_mask": torch.ones(b, 1, tiles, **long),
+            "aspect_ratio_ids": torch.ones(b, 1, dtype=torch.long),
+            "aspect_ratio_mask": torch.ones(b, 1, tiles, dtype=torch.long),
         }
     if "image_sizes" in names:
         for scale in (2, 1):
             sizes = [scale * height, scale * width]
-            yield lambda b, sizes=sizes: {
-                "pixel_values": torch.randn(b, _TILES, channels, height, width),
-                "image_sizes": torch.tensor([sizes] * b),
-            }
+            yield _in_tiles((_TILES, channels, height, width), sizes)
         yield lambda b: {
             "pixel_values": torch.randn(b, channels, height, width),
             "image_sizes": torch.tensor([[height, width]] * b),
@@ -272,6 +261,22 @@ def _images(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     yield lambda b: {"pixel_values": torch.randn(b, 1, channels, height, width)}
     frames = _number(config, "num_frames", "frames_per_clip") or 8
     yield lambda b: {"pixel_values": torch.randn(b, frames, channels, height, width)}
+
+
+def _of_patches(shape: tuple[int, ...], name: str, grid: list[int]) -> Callable[[int], Given]:
+    """Patches of all images in a row. name: of the input with a grid per image."""
+    return lambda b: {
+        "pixel_values": torch.randn(b * shape[0], *shape[1:]),
+        name: torch.tensor([grid] * b),
+    }
+
+
+def _in_tiles(shape: tuple[int, ...], sizes: list[int]) -> Callable[[int], Given]:
+    """Images cut into tiles. sizes: height and width of a whole one."""
+    return lambda b: {
+        "pixel_values": torch.randn(b, *shape),
+        "image_sizes": torch.tensor([sizes] * b),
+    }
 
 
 def _clips(config: Any) -> Iterator[Callable[[int], Given]]:

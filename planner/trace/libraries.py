@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from planner.trace.aggregate import TraceError
 from planner.trace.target import Target
 
 _UNIT = 32  # pixels of a side that the stages of most networks of images divide by
-_ROWS = 4  # units of a side of the images that are traced
+_ROWS = 8  # units of a side of the images that are traced
 _MOST = 1 << 14  # units of an image that is planned
 _LATENT = 8  # pixels of a side of a latent of most autoencoders
 _WORDS = 77  # of CLIP
+_CLIP = 3, 16, 224, 224  # channels, frames, height and width of a clip
 Given = dict[str, Any]
 
 
@@ -42,6 +44,9 @@ def torchvision(name: str) -> Target:
         raise TraceError(f"torchvision has no model {name!r}")
     module = library.models.get_model(name, weights=None)
     source = f"traced from torchvision {library.__version__}, {name}"
+    if ".video" in type(module).__module__:
+        clips = _CLIP
+        return Target(lambda b, s: (module, torch.randn(b, *clips)), source=source, sample="clip")
     return of_images(module, (3, 224, 224), _UNIT, source)
 
 
@@ -108,20 +113,29 @@ def of_diffusers(name: str, config: Given) -> Target:
     library = imported("diffusers")
     kind = getattr(library, name)
     module = kind.from_config(config)
-    make, unit, native, sample = DIFFUSERS[name](dict(module.config))
+    denoiser = DIFFUSERS[name](dict(module.config))
     return Target(
-        lambda batch, tokens: (module, make(batch, tokens)),
+        lambda batch, tokens: (module, denoiser.make(batch, tokens)),
         length=_ROWS * _ROWS * _ROWS,
         positions=1 << 20,
         title=name,
         source=f"traced from diffusers {library.__version__}, {name}",
-        sample=sample,
-        pixels=unit,
-        native=native,
+        sample="image" if denoiser.frames is None else "clip",
+        pixels=denoiser.pixels,
+        frames=denoiser.frames,
+        native=denoiser.native,
     )
 
 
-Denoiser = tuple[Callable[[int, int], Given], int | None, int, str]
+@dataclass(frozen=True)
+class Denoiser:
+    """Inputs by samples and tokens; pixels of a side of a token, frames of it, tokens of a sample
+    as the model was trained."""
+
+    make: Callable[[int, int], Given]
+    pixels: int
+    native: int
+    frames: int | None = None
 
 
 def _time(batch: int) -> torch.Tensor:
@@ -155,7 +169,7 @@ def _unet(config: Given) -> Denoiser:
             }
         return out
 
-    return make, _LATENT * step, side * side, "image"
+    return Denoiser(make, _LATENT * step, side * side)
 
 
 def _patches(config: Given, text: int, **words: str) -> Denoiser:
@@ -172,19 +186,19 @@ def _patches(config: Given, text: int, **words: str) -> Denoiser:
             out[name] = torch.randn(batch, *sizes)
         return out
 
-    return make, _LATENT * patch, side * side, "image"
+    return Denoiser(make, _LATENT * patch, side * side)
 
 
 def _classes(config: Given) -> Denoiser:
-    make, *rest = _patches(config, 0)
-    return (lambda b, s: make(b, s) | {"class_labels": _time(b)}), *rest  # type: ignore[return-value]
+    plain = _patches(config, 0)
+    return replace(plain, make=lambda b, s: plain.make(b, s) | {"class_labels": _time(b)})
 
 
 def _pixart(config: Given) -> Denoiser:
     config["sample_size"] = config.get("sample_size") or 128
-    make, *rest = _patches(config, 120, encoder_hidden_states="caption_channels")
-    none = {"resolution": None, "aspect_ratio": None}
-    return (lambda b, s: make(b, s) | {"added_cond_kwargs": none}), *rest  # type: ignore[return-value]
+    plain = _patches(config, 120, encoder_hidden_states="caption_channels")
+    none = {"added_cond_kwargs": {"resolution": None, "aspect_ratio": None}}
+    return replace(plain, make=lambda b, s: plain.make(b, s) | none)
 
 
 def _flux(config: Given) -> Denoiser:
@@ -199,7 +213,7 @@ def _flux(config: Given) -> Denoiser:
         }
         return out | ({"guidance": torch.randn(batch)} if config["guidance_embeds"] else {})
 
-    return make, 2 * _LATENT, 64 * 64, "image"
+    return Denoiser(make, 2 * _LATENT, 64 * 64)
 
 
 def _qwen_image(config: Given) -> Denoiser:
@@ -212,7 +226,7 @@ def _qwen_image(config: Given) -> Denoiser:
             "img_shapes": [[(1, rows, columns)]] * batch,
         }
 
-    return make, 2 * _LATENT, 64 * 64, "image"
+    return Denoiser(make, 2 * _LATENT, 64 * 64)
 
 
 def _clip(config: Given, text: int, width: str, native: int, **more: str) -> Denoiser:
@@ -234,7 +248,7 @@ def _clip(config: Given, text: int, width: str, native: int, **more: str) -> Den
             out["encoder_attention_mask"] = torch.ones(batch, text, dtype=torch.bool)
         return out
 
-    return make, None, native, "clip"
+    return Denoiser(make, _LATENT * patch, native, frames=4)
 
 
 def _wan(config: Given) -> Denoiser:
@@ -258,7 +272,7 @@ def _ltx(config: Given) -> Denoiser:
             "width": _ROWS,
         }
 
-    return make, None, 21 * 16 * 24, "clip"
+    return Denoiser(make, 32, 21 * 16 * 24, frames=8)  # its latents are patches already
 
 
 # classes whose inputs are known

@@ -22,5 +22,6 @@ class Target:
     source: str = ""
     sample: str = ""
     pixels: int | None = None  # of a side of a token of an image
+    frames: int | None = None  # of a token of a clip, after the first
     native: int | None = None  # tokens of the images that it was made for
     otherwise: Target | None = None  # where it cannot be traced at several sizes

@@ -124,6 +124,9 @@ _ROWS = 2  # dimensions of token ids
 def _resized(inputs: Any, batch: int | None, tokens: tuple[int, int] | None) -> Any:
     """Inputs of another batch, their first dimension, or of other tokens."""
 
+    if batch is None and tokens is None:
+        return inputs
+
     def change(x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or x.dim() == 0:
             return x

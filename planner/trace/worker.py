@@ -173,6 +173,8 @@ def _model(
     }
     if traced.pixels is not None:
         out["pixels"] = traced.pixels
+    if traced.frames is not None:
+        out["frames"] = traced.frames
     if known is not None:
         out |= known.keys()
     forward = fit.total([block.forward_flop for block in parts]) if parts else NONE
@@ -189,6 +191,7 @@ def _model(
         "source": f"{traced.source}, torch {torch.__version__}",
         "sample": traced.sample,
         "length": traced.native or traced.length,
+        "native": traced.native is not None,
     }
 
 
