@@ -225,13 +225,8 @@ def text_of(name: str) -> tuple[str, dict[str, Any]]:
     keyed = "" if entry.kind.startswith("timm:") else f"; keys: {entry.read}, read 2026-11-28"
     source = f"{answer['source']}{named}{keyed}"
     first: dict[str, Any] = {"name": name, "title": entry.title}
-    first |= {"aliases": [*entry.aliases]} if entry.aliases else {}
-    first |= {"hub": [*entry.hub]} if entry.hub else {}
-    keys = (
-        first
-        | {"source": source}
-        | {k: v for k, v in keys.items() if k not in first | {"source": 0}}
-    )
+    first |= {"aliases": [*entry.aliases], "hub": [*entry.hub], "source": source}
+    keys = first | {key: value for key, value in keys.items() if key not in first}
     if entry.length is not None:
         keys["published"]["sequence"] = {"tokens": entry.length, "source": "its pre-training"}
     model = catalog.build(ModelSpec, keys, "MODEL", "traced")

@@ -170,6 +170,8 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
     transformers = libraries.imported("transformers")
     named = [x for x in config.architectures or () if hasattr(transformers, x)]
     config.use_cache = False
+    for key in [name for name in vars(config) if name.endswith("layerdrop")]:
+        setattr(config, key, 0.0)  # layers that are left out by chance are counted
     if named:
         model_class = getattr(transformers, named[0])
     else:
