@@ -172,6 +172,8 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
     config.use_cache = False
     for key in [name for name in vars(config) if name.endswith("layerdrop")]:
         setattr(config, key, 0.0)  # layers that are left out by chance are counted
+    if hasattr(config, "apply_spec_augment"):
+        config.apply_spec_augment = False  # its masks are drawn, and cost nothing beside a layer
     if named:
         model_class = getattr(transformers, named[0])
     else:
