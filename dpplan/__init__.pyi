@@ -160,6 +160,8 @@ class _ObjectiveAndLike(TypedDict, total=False):
 
 class _SeqLenAndLike(TypedDict, total=False):
     seq_len: int | str | None
+    resolution: str | None
+    frames: int | None
     global_batch: int | None
     lengths: str | None
     length_mean: float | str | None

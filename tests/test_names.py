@@ -73,7 +73,7 @@ def test_names_however_they_are_spelled(kind: str, spelled: str, text: str) -> N
         ("models", "swin-large", "is a vision model"),
         ("models", "deit-base", "is a vision transformer that the catalogue has not: it has vit-b"),
         ("models", "DiT-S/2", "is a diffusion transformer that the catalogue has not"),
-        ("models", "stable-diffusion-xl", "is a diffusion model"),
+        ("models", "kandinsky-3", "is a diffusion model"),
         ("models", "mamba-2.8b", "is a state-space"),
         ("models", "TheBloke/Llama-2-7B-GPTQ", "is a quantized copy"),
         ("models", "tloen/alpaca-lora-7b", "is an adapter"),

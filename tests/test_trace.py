@@ -22,9 +22,11 @@ from planner.formulas.flops import attended_elements, matmul_weights
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog, model_file
 from planner.inputs.model_tree import model_tree
+from planner.inputs.training import sequence_length
 from planner.ledger import total
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
+from planner.specs.options import Options
 from planner.specs.polynomial import Polynomial, parse
 from planner.trace import fit
 from planner.trace.options import TraceOptions
@@ -179,15 +181,12 @@ def test_what_divides_a_traced_model() -> None:
 def _traced(tmp_path: Path, body: str, function: str = "build", **options: Any) -> Any:
     """The trace of a function whose file has this text, in this process."""
     pytest.importorskip("torch")
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    from planner.trace import targets, worker
+    from planner.trace import kernels, targets, worker
 
     path = tmp_path / "model.py"
     path.write_text(f"import torch\nfrom torch import nn\n{body}", encoding="utf-8")
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        target = targets.target(f"{path}:{function}", trust=False)
-    return worker.trace(target)
+    with kernels.without_data():
+        return worker.trace(targets.target(f"{path}:{function}", trust=False))
 
 
 MLP = """
@@ -292,3 +291,90 @@ def test_blocks_are_listed() -> None:
     )
     with pytest.raises(PlanError, match="blocks can be listed of models"):
         tree_of("gpus", "h100")
+
+
+# ------------------------------------------------------- values, loops over samples, resolutions
+
+VALUED = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.router = nn.Embedding(50, 16), nn.Linear(16, 4)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(16, 16), nn.ReLU()) for _ in range(4))
+    def forward(self, ids):
+        x = self.words(ids)
+        image = ids == 7                         # placeholders, known by value
+        if int(image.sum()) != 8 * ids.shape[0]:
+            raise ValueError("8 tokens of an image in a sample")
+        x[image] = x[image] * 2
+        x = x.flatten(0, 1)
+        chosen = self.router(x).topk(2, -1)[1]   # what a router chooses is balanced
+        out = torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            rows, _ = torch.where(chosen == i)
+            out = out.index_add(0, rows, expert(x[rows]))
+        return out.sum()
+def build(batch=2, length=64):
+    return Model(), torch.tensor([[7] * 8 + [0] * (length - 8)] * batch)
+"""
+
+
+@pytest.mark.oracle
+def test_small_values_are_known_and_routers_balanced(tmp_path: Path) -> None:
+    answer = _traced(tmp_path, VALUED)
+    rows = [gemm for part in answer["parts"] for gemm in part.get("gemms", ())]
+    experts = [gemm for gemm in rows if gemm["k"] == gemm["n"] == 16]
+    # 2 choices of b*s tokens over 4 experts
+    assert {gemm["rows"] for gemm in experts} == {"1/2*b*s"}
+    assert answer["forward_flop"] == f"{2 * 16 * 4 + 2 * 2 * 16 * 16}*b*s"
+
+
+@pytest.mark.oracle
+def test_a_loop_over_samples_counts_as_a_batch(tmp_path: Path) -> None:
+    body = MLP.replace("x = block(x)", "x = torch.stack([block(each) for each in x])")
+    looped, plain = _traced(tmp_path, body), _traced(tmp_path, MLP)
+    for name in ("forward_flop", "backward_flop", "parameters"):
+        assert looped[name] == plain[name]
+    (block,) = [part for part in plain["parts"] if part["name"] == "Block"]
+    gemms = [part["gemms"] for part in looped["parts"] if part["name"] == "Block"]
+    assert gemms == [block["gemms"]]
+    # one loop leaves chains of the other blocks where they are
+    once = "torch.stack([block(y) for y in x]) if block is self.blocks[0] else block(x)"
+    mixed = _traced(tmp_path, MLP.replace("x = block(x)", f"x = {once}"))
+    assert mixed["forward_flop"] == plain["forward_flop"]
+
+
+def _sized(**keys: Any) -> ModelSpec:
+    return _model().model_copy(update={"sample": "image", "pixels": 16} | keys)
+
+
+@pytest.mark.parametrize(
+    ("given", "keys", "tokens"),
+    [
+        ({"resolution": "512"}, {}, 32 * 32),
+        ({"resolution": "832x480"}, {}, 52 * 30),
+        ({"resolution": "832x480", "frames": 81}, {"frames": 4}, 21 * 52 * 30),
+    ],
+)
+def test_tokens_of_a_resolution(given: dict[str, Any], keys: dict[str, Any], tokens: int) -> None:
+    assert sequence_length(Options(model="traced", gpu="h100", **given), _sized(**keys)) == tokens
+
+
+@pytest.mark.parametrize(
+    ("given", "keys", "says"),
+    [
+        ({"resolution": "500"}, {}, "16 pixels wide"),
+        ({"resolution": "large"}, {}, "width x height"),
+        ({"resolution": "512", "seq_len": 64}, {}, "leave one out"),
+        ({"resolution": "512", "frames": 5}, {}, "counts no frames"),
+        ({"resolution": "512"}, {"frames": 4}, "give --frames"),
+        ({"resolution": "512", "frames": 80}, {"frames": 4}, "4 frames after the first"),
+        ({"frames": 81}, {"frames": 4}, "--resolution beside it"),
+        ({"resolution": "512"}, {"pixels": None}, "counts tokens"),
+    ],
+)
+def test_a_resolution_that_a_model_has_not(
+    given: dict[str, Any], keys: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(PlanError, match=says):
+        sequence_length(Options(model="traced", gpu="h100", **given), _sized(**keys))

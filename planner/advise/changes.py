@@ -15,6 +15,7 @@ from planner.estimate.mechanisms import dispatch_overlap
 from planner.formulas.divisors import divisors
 from planner.formulas.stages import largest_chunk, stated_chunks
 from planner.inputs import catalog
+from planner.inputs.training import states_length
 from planner.inputs.usual import STACKS
 from planner.search.idle import rounder
 from planner.search.space import MODULE_SETS, chunk_counts
@@ -353,7 +354,7 @@ def shorter(options: Options, plan: Plan) -> list[Change]:
     """Half the default sequence, a quarter, ..., with as many tokens per step; none if the request
     states the length."""
     length, batch = plan.training.seq_len, plan.training.global_batch
-    if options.seq_len is not None:
+    if states_length(options):
         return []
     times = (2**k for k in range(1, length.bit_length()))
     return [

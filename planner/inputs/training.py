@@ -9,6 +9,7 @@ from planner.inputs.accumulation import accumulated
 from planner.inputs.adapters import trained_fields
 from planner.inputs.batch import default_batch
 from planner.inputs.experts import expert_fields
+from planner.inputs.pixels import image_tokens
 from planner.inputs.task import task_fields
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
@@ -28,10 +29,17 @@ LONGEST_DEFAULT = 8192
 def sequence_length(options: Options, model: ModelSpec) -> int:
     """Tokens per sequence: as requested, else as in the main phase of the model's pre-training,
     else the positions of the model up to LONGEST_DEFAULT."""
+    if options.resolution is not None or options.frames is not None:
+        return image_tokens(options, model)
     if options.seq_len is not None:
         return options.seq_len
     published = model.published.sequence
     return published.tokens if published else min(model.max_positions, LONGEST_DEFAULT)
+
+
+def states_length(options: Options) -> bool:
+    """Whether a request says how long a sample is, in tokens or in pixels."""
+    return any(x is not None for x in (options.seq_len, options.resolution, options.frames))
 
 
 def sequence_sentence(model: ModelSpec, seq_len: int) -> str:
@@ -46,7 +54,7 @@ def sequence_sentence(model: ModelSpec, seq_len: int) -> str:
         why = "the positions of the model"
     length = f"sequence length {seq_len:,}"
     if of_samples(model):
-        if model.pixels:
+        if model.pixels and not model.frames:
             side = math.isqrt(seq_len) * model.pixels  # a class token is no pixel
             why = f"{side:,} x {side:,} pixels; {why}"
         towers = [f"{tower.length(seq_len):,} of its {tower.name}" for tower in model.towers]
@@ -61,7 +69,7 @@ def training_spec(
     """The step of a request, and what was filled in for it. Raises PlanError naming the option."""
     filled = []
     seq_len = sequence_length(options, model)
-    if options.seq_len is None:
+    if not states_length(options):
         sentence = sequence_sentence(model, seq_len)
         filled.append(_filled("seq_len", seq_len, model.published.sequence is not None, sentence))
     elif model.positions == "learned" and seq_len > (model.position_rows or model.max_positions):

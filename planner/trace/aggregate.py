@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -74,11 +74,14 @@ def _block(
 ) -> Block:
     """A region. names: parameters that are counted with it."""
     where = region.name or "outside of the blocks"
-    calls = [
-        _matched(region, other, size) for other, size in zip(regions, fitting.sizes, strict=True)
-    ]
+    sizes = fitting.sizes
+    try:
+        calls = [_matched(region, *pair) for pair in zip(regions, sizes, strict=True)]
+    except TraceError:  # a loop over samples runs as many operators as there are samples
+        regions = whole = [_merged(each) for each in regions]
+        calls = [_matched(whole[0], *pair) for pair in zip(whole, sizes, strict=True)]
     numbers: list[tuple[Call, dict[str, Polynomial]]] = []
-    for i, call in enumerate(region.calls):
+    for i, call in enumerate(calls[0]):
         columns = {
             name: fitting.of(
                 [each[i].numbers[name] for each in calls],
@@ -115,6 +118,40 @@ def _block(
         fit.total([flop for call, flop in products if call.backward]),
         fit.total([flop for call, flop in products if not call.backward]),
     )
+
+
+_SUMS = ("bytes", "made", "m", "batch", "read")  # numbers of a call that grow with samples
+
+
+def _merged(region: Region) -> Region:
+    """Calls of one operator by one module as one call: rows and bytes of all of them, and no
+    chains, which such loops have others of at every size. Raises TraceError where widths differ."""
+    out: dict[tuple[Any, ...], Call] = {}
+    for call in region.calls:
+        if call.kind == "fused":
+            continue
+        numbers = call.numbers
+        if call.backward and call.kind in (GEMM, BATCHED):  # only FLOP and bytes of these count
+            rows = numbers["m"] * numbers["k"] * numbers["n"] * numbers.get("batch", 1)
+            numbers = {x: numbers[x] for x in ("bytes", "made")} | {"m": rows, "k": 1, "n": 1}
+        key = call.operator, call.module, call.kind, call.backward, call.words.get("weight")
+        if (first := out.get(key)) is None:
+            out[key] = replace(call, numbers=dict(numbers))
+            continue
+        for name, value in numbers.items():
+            if name in _SUMS:
+                first.numbers[name] += value
+            elif first.numbers[name] != value:
+                raise TraceError(
+                    f"{call.operator} of {call.module} runs with {name} {first.numbers[name]} and"
+                    f" {value}, as often as there are samples: what runs depends on sizes"
+                )
+    for back in (False, True):
+        chained = [x for x in out.values() if x.kind in FUSABLE and x.backward is back]
+        moved = sum(call.numbers["bytes"] for call in chained)
+        out["fused", back] = Call("fused", "", "fused", back, {"bytes": moved})
+    saved, others = region.saved, region.saved_bytes
+    return replace(region, calls=[*out.values()], fused_saved=saved, fused_saved_bytes=others)
 
 
 def _says(name: str, call: Call, where: str) -> str:

@@ -7,6 +7,7 @@ label of the autograd node that runs it. Sizes are of tensors: nothing is comput
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from planner.trace.classes import ATTENTION, BATCHED, CONVOLUTION, FUSABLE, GEMM
 
 _LABEL = "dpplan"
 OUTSIDE = ""  # region of what is in no block
+Forward = tuple[int, int]  # a chain forward: its region, and its place there
 COUNTED_BYTES = 2  # of an element of the compute precision, as bytes moved are counted
 
 
@@ -266,7 +268,7 @@ class Recorder(TorchDispatchMode):
             self.regions[at].saved_bytes += storage.size
         return x
 
-    def fused(self, again: set[int] | None = None) -> set[int]:
+    def fused(self, again: set[Forward] | None = None) -> set[Forward]:
         """Bytes of every chain as one kernel: what comes from outside, and what is read outside of
         it or saved. Where the inputs of a chain are less than its saved values, the inputs are
         saved in their place, and the chain runs again in backward, as torch's partitioner decides
@@ -274,11 +276,14 @@ class Recorder(TorchDispatchMode):
 
         again: chains that run again, as another size decided; returns those that do.
         """
-        decided = {
-            at
-            for at, chain in self.chains.items()
-            if not chain.backward and self._made_again(at, chain, again)
-        }
+        decided, seen = set[Forward](), Counter[int]()
+        for at, chain in self.chains.items():
+            if chain.backward:
+                continue
+            place = chain.region, seen[chain.region]
+            seen[chain.region] += 1
+            if self._made_again(at, chain, None if again is None else place in again):
+                decided.add(place)
         for storage in self.kept:
             if storage.again is None:
                 region = self.regions[storage.saved_in]
@@ -303,7 +308,7 @@ class Recorder(TorchDispatchMode):
             self.regions[chain.region].calls.append(call)
         return decided
 
-    def _made_again(self, at: int, chain: _Chain, decided: set[int] | None) -> bool:
+    def _made_again(self, at: int, chain: _Chain, decided: bool | None) -> bool:
         inside = [
             each
             for each in chain.made
@@ -312,7 +317,7 @@ class Recorder(TorchDispatchMode):
         needed = [each for each in chain.entering.values() if each.chain >= 0]
         more = [each for each in needed if not each.saved]
         less = sum(each.size for each in more) < sum(each.size for each in inside)
-        if not (less if decided is None else at in decided):
+        if not (less if decided is None else decided):
             return False
         for each in inside:
             each.again = needed

@@ -5,14 +5,16 @@ Runs in the process of the trace, which has no network and a limit of memory and
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib
 import importlib.util
 import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +22,14 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from planner.trace import libraries
 from planner.trace.aggregate import TraceError
+from planner.trace.inputs import Inputs, inputs_of
+from planner.trace.kernels import WORDS, register
+from planner.trace.target import Target
 
 _LENGTH = 1024  # tokens, where a function has no default
-_LONGEST = 2048  # that are traced of a class of transformers
 _SHORTEST = 8  # that are divided into sizes
-Inputs = Callable[[int, int], Any]
-
-
-@dataclass(frozen=True)
-class Target:
-    """A module, and inputs of it for a number of samples and tokens."""
-
-    build: Callable[[int, int], tuple[nn.Module, Any]]
-    rebuilds: bool = False  # the module belongs to the inputs of one size
-    length: int | None = None  # tokens that are traced at most; None: there are none
-    positions: int = 1  # tokens that it reads at most
-    title: str = ""
-    source: str = ""
-    sample: str = ""
 
 
 def target(text: str, trust: bool) -> Target:
@@ -86,7 +77,7 @@ def _function(place: str, name: str) -> Target:
     if "length" in takes:
         default = parameters["length"].default
         length = default if isinstance(default, int) else _LENGTH
-        return Target(call, True, length, length, source=source)
+        return Target(call, True, length=length, positions=length, source=source)
     _, inputs = call(1, 1)
     tokens = _tokens(inputs)
     if tokens is None or tokens < _SHORTEST:
@@ -96,7 +87,7 @@ def _function(place: str, name: str) -> Target:
         module, inputs = call(batch, length)
         return module, _resized(inputs, None, (tokens, length))
 
-    return Target(resized, "batch" in takes, tokens, tokens, source=source)
+    return Target(resized, "batch" in takes, length=tokens, positions=tokens, source=source)
 
 
 _PAIR = 2
@@ -133,6 +124,9 @@ _ROWS = 2  # dimensions of token ids
 def _resized(inputs: Any, batch: int | None, tokens: tuple[int, int] | None) -> Any:
     """Inputs of another batch, their first dimension, or of other tokens."""
 
+    if batch is None and tokens is None:
+        return inputs
+
     def change(x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or x.dim() == 0:
             return x
@@ -141,6 +135,8 @@ def _resized(inputs: Any, batch: int | None, tokens: tuple[int, int] | None) -> 
             shape[0] = batch
         if tokens is not None and not x.is_floating_point():
             shape = [shape[0], *(tokens[1] if n == tokens[0] else n for n in shape[1:])]
+        if x.is_floating_point():
+            return torch.empty(shape, dtype=x.dtype)
         return torch.zeros(shape, dtype=x.dtype)
 
     return tree_map(change, inputs)
@@ -150,7 +146,7 @@ def _resized(inputs: Any, batch: int | None, tokens: tuple[int, int] | None) -> 
 
 
 def _transformers(path: Path, trust: bool) -> Target:
-    transformers = _imported("transformers")
+    transformers = libraries.imported("transformers")
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
         raise TraceError(f"there is no file {file}")
@@ -171,9 +167,13 @@ def _transformers(path: Path, trust: bool) -> Target:
 
 def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
     """The model of a configuration of transformers, by the class that it names."""
-    transformers = _imported("transformers")
+    transformers = libraries.imported("transformers")
     named = [x for x in config.architectures or () if hasattr(transformers, x)]
     config.use_cache = False
+    for key in [name for name in vars(config) if name.endswith("layerdrop")]:
+        setattr(config, key, 0.0)  # layers that are left out by chance are counted
+    if hasattr(config, "apply_spec_augment"):
+        config.apply_spec_augment = False  # its masks are drawn, and cost nothing beside a layer
     if named:
         model_class = getattr(transformers, named[0])
     else:
@@ -189,144 +189,56 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
             raise TraceError(f"transformers has no class for {type(config).__name__}")
         model_class = None if choice is None else choice._model_mapping[type(config)]
 
-    def built() -> nn.Module:
-        error: Exception | None = None
-        for attention in (WORDS, "sdpa", "eager"):
-            try:
-                if model_class is None:
-                    auto = transformers.AutoModelForCausalLM
-                    return auto.from_config(
-                        config,
-                        attn_implementation=attention,
-                        dtype=torch.bfloat16,
-                        trust_remote_code=True,
-                    )
-                return model_class._from_config(
-                    config, attn_implementation=attention, dtype=torch.bfloat16
-                )
-            except (ValueError, ImportError) as refused:  # of an attention that it does not have
-                error = refused
-        raise TraceError(f"{config.model_type}: {_line(error)}")
-
-    sub_config = getattr(config, "text_config", None) or config
-    main = getattr(model_class, "main_input_name", "input_ids")
-    inputs, length = _inputs_of(config, main)
-    positions = getattr(sub_config, "max_position_embeddings", None) or _LONGEST
-    if main in ("pixel_values",):
-        length = None
-    kept: list[nn.Module] = []
-
-    def build(batch: int, tokens: int) -> tuple[nn.Module, Any]:
-        if not kept:
-            kept.append(built())
-        return kept[0], inputs(batch, tokens)
-
+    register()
+    module, given = _running(config, model_class)
     return Target(
-        build,
-        False,
-        None if length is None else min(length, int(positions), _LONGEST),
-        1 if length is None else int(positions),
+        lambda batch, tokens: (module, given.make(batch, tokens)),
+        length=given.length,
+        positions=given.positions,
+        least=given.least,
         title=model_class.__name__ if model_class is not None else config.model_type,
         source=source or f"traced from transformers {transformers.__version__}",
-        sample={"pixel_values": "image"}.get(main, ""),
+        sample=given.sample,
     )
 
 
-WORDS = "dpplan"  # the attention that is registered with transformers
+def _running(config: Any, model_class: Any) -> tuple[nn.Module, Inputs]:
+    """The module of a configuration and inputs that it runs with, by the first attention and
+    experts that it has; of its own code where no class is known."""
+    transformers = libraries.imported("transformers")
+    from transformers.initialization import no_init_weights
 
-
-def _inputs_of(config: Any, main: str) -> tuple[Inputs, int | None]:
-    """Inputs of a class of transformers by the name of the main one, and the longest length."""
-
-    def tokens(batch: int, length: int) -> torch.Tensor:
-        return torch.zeros(batch, length, dtype=torch.long)
-
-    decoder = getattr(config, "is_encoder_decoder", False)
-    if main == "pixel_values":
-        vision = getattr(config, "vision_config", None) or config
-        side = getattr(vision, "image_size", 224)
-        height, width = side if isinstance(side, Sequence) else (side, side)
-        channels = getattr(vision, "num_channels", 3)
-        return lambda b, s: {"pixel_values": torch.randn(b, channels, height, width)}, None
-    if main == "input_features":
-        mels = getattr(config, "num_mel_bins", 80)
-        frames = 2 * getattr(config, "max_source_positions", 1500)
-        return (
-            lambda b, s: {
-                "input_features": torch.randn(b, mels, frames),
-                **({"decoder_input_ids": tokens(b, s)} if decoder else {}),
-            },
-            getattr(config, "max_target_positions", None) if decoder else None,
-        )
-    if main == "input_values":
-        return lambda b, s: {"input_values": torch.randn(b, 10 * 16_000)}, None
-    if decoder:
-        return (
-            lambda b, s: {"input_ids": tokens(b, s), "decoder_input_ids": tokens(b, s)},
-            _LONGEST,
-        )
-    return lambda b, s: {"input_ids": tokens(b, s)}, _LONGEST
-
-
-# ------------------------------------------------------------------------------ other libraries
-
-
-def _timm(name: str) -> Target:
-    timm = _imported("timm")
-    module = timm.create_model(name, pretrained=False)
-    size = getattr(module, "pretrained_cfg", {}).get("input_size", (3, 224, 224))
-    return _of_images(module, size, f"traced from timm {timm.__version__}, {name}")
-
-
-def _torchvision(name: str) -> Target:
-    vision = _imported("torchvision")
-    module = vision.models.get_model(name, weights=None)
-    source = f"traced from torchvision {vision.__version__}, {name}"
-    return _of_images(module, (3, 224, 224), source)
-
-
-def _of_images(module: nn.Module, size: Sequence[int], source: str) -> Target:
-    return Target(lambda b, s: (module, torch.randn(b, *size)), source=source, sample="image")
-
-
-def _diffusers(text: str) -> Target:
-    diffusers = _imported("diffusers")
-    name, _, file = text.partition(":")
-    kind = getattr(diffusers, name, None)
-    if kind is None or not file:
-        raise TraceError(
-            f"diffusers:{text} must be a class of diffusers and the file of its config:"
-            " diffusers:UNet2DConditionModel:unet/config.json"
-        )
-    config = json.loads(Path(file).read_text(encoding="utf-8"))
-    module = kind.from_config(config)
-    side, channels = config.get("sample_size", 64), config.get("in_channels", 4)
-    width = config.get("cross_attention_dim", config.get("joint_attention_dim", 768))
-
-    def build(batch: int, length: int) -> tuple[nn.Module, Any]:
-        text = torch.randn(batch, 77, width if isinstance(width, int) else width[0])
-        return module, {
-            "sample": torch.randn(batch, channels, side, side),
-            "timestep": torch.zeros(batch, dtype=torch.long),
-            "encoder_hidden_states": text,
-        }
-
-    source = f"traced from diffusers {diffusers.__version__}, {name}"
-    return Target(build, source=source, sample="image")
+    error: Exception | None = None
+    for attention in (WORDS, "sdpa", "eager"):
+        for experts in ({"experts_implementation": "grouped_mm"}, {}):
+            words = {"attn_implementation": attention, "dtype": torch.bfloat16, **experts}
+            own = copy.deepcopy(config)  # words are written into it
+            if model_class is None:
+                auto = transformers.AutoModelForCausalLM
+                make = functools.partial(auto.from_config, own, trust_remote_code=True)
+            else:
+                make = functools.partial(model_class._from_config, own)
+            try:
+                with no_init_weights():
+                    module = make(**words)
+            except (ValueError, ImportError, KeyError) as refused:  # words that it does not have
+                error = refused
+                continue
+            module.tie_weights()
+            try:
+                return module, inputs_of(module, own)
+            except Exception as refused:
+                error = refused
+                break  # other experts would not help
+    assert error is not None
+    raise error
 
 
 _LIBRARIES: dict[str, Callable[[str], Target]] = {
-    "timm": _timm,
-    "torchvision": _torchvision,
-    "diffusers": _diffusers,
+    "timm": libraries.timm,
+    "torchvision": libraries.torchvision,
+    "diffusers": libraries.diffusers,
 }
-
-
-def _imported(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise TraceError(f"{name} is not installed: pip install {name} ({_line(error)})") from None
 
 
 def _line(error: BaseException | None) -> str:

@@ -96,6 +96,7 @@ def _keys(options: TraceOptions, answer: dict[str, Any]) -> dict[str, Any]:
     stack = repeats(words) if len(words) > 1 else [{"layers": words, "times": 1}]
     tokens = answer["length"] or 1
     says = "the longest that was traced" if answer["length"] else "a sample counts as one token"
+    says = "the size that it was made for" if answer["native"] else says
     out = {
         "name": name,
         "title": answer["title"] or name,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,29 +15,21 @@ from torch import nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensorMode,
     UnsupportedOperatorException,
-    unset_fake_temporarily,
 )
 from torch.utils._pytree import tree_map
 
 from planner.specs.polynomial import NONE
-from planner.trace import aggregate, fit, head
+from planner.trace import aggregate, fit, head, kernels
 from planner.trace.aggregate import Block, TraceError
 from planner.trace.blocks import blocks_of
 from planner.trace.record import Recorded, Recorder, step
-from planner.trace.targets import WORDS, Target, _line, shortened, target
+from planner.trace.target import Target
+from planner.trace.targets import _line, shortened, target
 
 MARK = "dpplan-trace: "
 _BATCHES = (2, 3, 5)
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.bind")
-_NARROW = (torch.bfloat16, torch.float16)
-
-
-class _Current:
-    """The recorder of the step that runs."""
-
-    recorder: Recorder | None = None
 
 
 def _no_network(event: str, args: Any) -> None:
@@ -65,97 +56,6 @@ def limit(memory_bytes: int, seconds: int) -> None:
     sys.addaudithook(_no_network)
 
 
-_WORDS = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-
-
-def _attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
-) -> torch.Tensor:
-    """scaled_dot_product_attention as CUDA has it: FlashAttention in 16 bit without a mask, else
-    the memory-efficient kernel, which has no grouped queries."""
-    words = dict(zip(_WORDS, args, strict=False)) | kwargs
-    attn_mask, dropout_p = words.get("attn_mask"), words.get("dropout_p", 0.0)
-    is_causal, scale = words.get("is_causal", False), words.get("scale")
-    aten = torch.ops.aten
-    shape = query.shape
-    if query.dim() != _DIMENSIONS:
-        query, key, value = (_four(x) for x in (query, key, value))
-    if attn_mask is None and query.dtype in _NARROW:
-        out = aten._scaled_dot_product_flash_attention(
-            query, key, value, dropout_p, is_causal, False, scale=scale
-        )[0]
-        return out.reshape(*shape[:-1], value.shape[-1])
-    if query.shape[1] != key.shape[1]:
-        times = query.shape[1] // key.shape[1]
-        key, value = (x.repeat_interleave(times, 1) for x in (key, value))
-    if attn_mask is not None and attn_mask.dtype is torch.bool:
-        zeros = torch.zeros_like(attn_mask, dtype=query.dtype)
-        attn_mask = zeros.masked_fill_(attn_mask.logical_not(), float("-inf"))
-    if attn_mask is not None:
-        attn_mask = attn_mask.to(query.dtype).expand(*query.shape[:3], key.shape[2])
-    out = aten._scaled_dot_product_efficient_attention(
-        query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
-    )[0]
-    return out.reshape(*shape[:-1], value.shape[-1])
-
-
-_DIMENSIONS = 4  # batch, heads, tokens, width
-
-
-def _four(x: torch.Tensor) -> torch.Tensor:
-    """(batch, heads, tokens, width) of (tokens, width), (batch, tokens, width), or more."""
-    while x.dim() < _DIMENSIONS:
-        x = x.unsqueeze(max(x.dim() - 2, 0))
-    return x.reshape(-1, *x.shape[-3:])
-
-
-def _dropout(
-    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> torch.Tensor:
-    """The fused kernel of CUDA, whose mask is a byte per element."""
-    return torch.native_dropout(input, p, True)[0] if p and training else input
-
-
-@contextlib.contextmanager
-def as_cuda() -> Iterator[None]:
-    """Kernels that CUDA has, where torch's on a CPU keep other tensors."""
-    functional = torch.nn.functional
-    before = functional.scaled_dot_product_attention, functional.dropout
-    functional.scaled_dot_product_attention, functional.dropout = _attention, _dropout
-    try:
-        yield
-    finally:
-        functional.scaled_dot_product_attention, functional.dropout = before
-
-
-def register() -> None:
-    """An attention of transformers that builds no mask and hands its words to the recorder."""
-    if "transformers" not in sys.modules:
-        return
-    from transformers import AttentionInterface
-    from transformers.masking_utils import AttentionMaskInterface
-
-    def attend(
-        module: nn.Module,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: Any,
-        **kwargs: Any,
-    ) -> tuple[torch.Tensor, None]:
-        causal = kwargs.get("is_causal")
-        causal = getattr(module, "is_causal", True) if causal is None else causal
-        causal = bool(causal) and query.shape[2] > 1 and query.shape[2] == key.shape[2]
-        if _Current.recorder is not None:
-            _Current.recorder.mask = {"window": kwargs.get("sliding_window")}
-        dropout, scaling = kwargs.get("dropout", 0.0), kwargs.get("scaling")
-        out = _attention(query, key, value, None, dropout, causal, scaling)
-        return out.transpose(1, 2).contiguous(), None
-
-    AttentionInterface.register(WORDS, attend)
-    AttentionMaskInterface.register(WORDS, lambda *args, **kwargs: None)
-
-
 def _cast(module: nn.Module) -> nn.Module:
     """Floating-point parameters and buffers in 16 bit; nn.Module.to cannot swap fake tensors."""
     seen: dict[int, nn.Parameter] = {}
@@ -171,23 +71,6 @@ def _cast(module: nn.Module) -> nn.Module:
     return module
 
 
-def _built(traced: Target, batch: int, tokens: int) -> tuple[nn.Module, Any]:
-    """The module and inputs; where its constructor reads values, on the meta device, on which
-    what it makes on a CPU of its own will has values."""
-    try:
-        return traced.build(batch, tokens)
-    except DataDependentOutputException:
-        with unset_fake_temporarily(), torch.device("meta"):
-            module, inputs = traced.build(batch, tokens)
-        return module, tree_map(_faked, inputs)
-
-
-def _faked(x: Any) -> Any:
-    if not isinstance(x, torch.Tensor):
-        return x
-    return torch.empty(x.shape, dtype=x.dtype)
-
-
 def _with_dtype(inputs: Any) -> Any:
     def change(x: Any) -> Any:
         wide = isinstance(x, torch.Tensor) and x.is_floating_point()
@@ -200,49 +83,48 @@ def _sizes(traced: Target) -> tuple[list[tuple[int, int]], list[fit.Powers]]:
     """Sizes of the steps, the last one beyond those that are fitted, and the powers."""
     if traced.length is None:
         return [(b, 1) for b in _BATCHES], fit.powers_of(1, 2)
-    quarter = max(traced.length // 4, 2)
-    lengths = (quarter, 2 * quarter, 3 * quarter)
-    sizes = [(b, s) for b in _BATCHES[:2] for s in lengths]
-    return [*sizes, (_BATCHES[2], 4 * quarter)], fit.powers_of(3, 2)
+    quarter = max((traced.length - traced.least) // 4, 2)
+    lengths = [traced.least + i * quarter for i in range(1, 5)]
+    sizes = [(b, s) for b in _BATCHES[:2] for s in lengths[:3]]
+    return [*sizes, (_BATCHES[2], lengths[3])], fit.powers_of(3, 2)
 
 
 def trace(traced: Target) -> dict[str, Any]:
-    """The model of a target as the keys of a model file, and what was counted besides."""
-    register()
+    """The model of a target as the keys of a model file, and what was counted besides. Runs inside
+    of `kernels.without_data`, as what makes the target does."""
+    try:
+        return _traced(traced)
+    except TraceError:
+        if traced.otherwise is None:
+            raise
+        return _traced(traced.otherwise)
+
+
+def _traced(traced: Target) -> dict[str, Any]:
     sizes, powers = _sizes(traced)
     started, steps, recorders = time.monotonic(), list[Recorded](), list[Recorder]()
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True), as_cuda():
-            module, blocks, output = None, set[str](), None
-            for batch, tokens in sizes:
-                if module is None or traced.rebuilds:
-                    module, inputs = _built(traced, batch, tokens)
-                    module = _cast(module).train()
-                    blocks = blocks_of(module)
-                else:
-                    _, inputs = traced.build(batch, tokens)
-                for weight in module.parameters():
-                    weight.grad = None
-                recorded, recorder, output = step(
-                    module, _call(module, _with_dtype(inputs)), blocks, torch.bfloat16, _attach
-                )
-                steps.append(recorded)
-                recorders.append(recorder)
-            again = recorders[-1].fused()  # of the largest size
-            for recorder in recorders[:-1]:
-                recorder.fused(again)
-            assert module is not None
-            known = head.recognised(module, output, steps, sizes)
-    finally:
-        torch.set_default_dtype(default)
+    module, blocks, output = None, set[str](), None
+    for batch, tokens in sizes:
+        if module is None or traced.rebuilds:
+            module, inputs = traced.build(batch, tokens)
+            module = _cast(module).train()
+            blocks = blocks_of(module)
+        else:
+            _, inputs = traced.build(batch, tokens)
+        for weight in module.parameters():
+            weight.grad = None
+        recorded, recorder, output = step(
+            module, _call(module, _with_dtype(inputs)), blocks, torch.bfloat16, kernels.attach
+        )
+        steps.append(recorded)
+        recorders.append(recorder)
+    again = recorders[-1].fused()  # of the largest size
+    for recorder in recorders[:-1]:
+        recorder.fused(again)
+    assert module is not None
+    known = head.recognised(module, output, steps, sizes)
     parts = aggregate.blocks(steps, tuple(sizes), tuple(powers))
     return _model(traced, steps[0], parts, known) | {"seconds": time.monotonic() - started}
-
-
-def _attach(recorder: Recorder) -> None:
-    _Current.recorder = recorder
 
 
 def _call(module: nn.Module, inputs: Any) -> Callable[[], Any]:
@@ -289,6 +171,10 @@ def _model(
         "positions": "none",
         "tied_embeddings": True,
     }
+    if traced.pixels is not None:
+        out["pixels"] = traced.pixels
+    if traced.frames is not None:
+        out["frames"] = traced.frames
     if known is not None:
         out |= known.keys()
     forward = fit.total([block.forward_flop for block in parts]) if parts else NONE
@@ -304,7 +190,8 @@ def _model(
         "title": traced.title,
         "source": f"{traced.source}, torch {torch.__version__}",
         "sample": traced.sample,
-        "length": traced.length,
+        "length": traced.native or traced.length,
+        "native": traced.native is not None,
     }
 
 
@@ -332,9 +219,9 @@ def main() -> None:
     limit(request["memory_bytes"], request["seconds"])
     text = request["target"]
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        with kernels.without_data():
             traced = shortened(target(text, request["trust"]), request["length"])
-        answer = trace(traced)
+            answer = trace(traced)
     except TraceError as error:
         answer = {"error": str(error)}
     except DataDependentOutputException as error:

@@ -79,7 +79,10 @@ def _refuse_others(document: Document, family: object) -> None:
             f"{f' {plain_name(base)}' if isinstance(base, str) else ''}, and --lora its rank",
         )
     if document.get("_class_name") is not None:
-        raise document.error("_class_name", "is a part of a diffusion pipeline, not modelled")
+        name = plain_name(str(document.get("_class_name")))
+        remedy = f"dpplan trace diffusers:{name}:config.json --out model.toml (docs/trace.md)"
+        why = f"is a part of a diffusion pipeline: count it by its own code, {remedy}"
+        raise document.error("_class_name", why)
     known = isinstance(family, str) and (family in KNOWN or nested.has_language_model(document))
     known = known or refused.lacks_parts(family)
     if isinstance(family, str) and not known and (why := of_type(family)):

@@ -63,4 +63,7 @@ def _start(doc: Document) -> str:
     begun = f" that begins with {filled}" if filled else ""
     wanted = [part for part, names in _ASKED.items() if any(map(doc.data.get, names))]
     parts = f" and has parts of type {', '.join(wanted)}" if wanted else ""
-    return f"write its layers as a model TOML{begun}{parts} (docs/extending: parts and stack)"
+    return (
+        "count it by its own code, dpplan trace config.json --out model.toml (docs/trace.md), or"
+        f" write its layers as a model TOML{begun}{parts} (docs/extending: parts and stack)"
+    )

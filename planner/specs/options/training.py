@@ -26,6 +26,8 @@ class TrainingOptions(Record):
     VERBS: ClassVar = REQUESTS
 
     seq_len: int | None = None
+    resolution: str | None = None
+    frames: int | None = None
     global_batch: int | None = None
     precision: Precision | None = None
     low_precision: str | None = None

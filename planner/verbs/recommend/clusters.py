@@ -13,7 +13,12 @@ from planner.inputs.cluster import price_of
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import doubts_of, searched
-from planner.inputs.training import precision_sentence, sequence_length, sequence_sentence
+from planner.inputs.training import (
+    precision_sentence,
+    sequence_length,
+    sequence_sentence,
+    states_length,
+)
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.batch import SizedModel
@@ -128,7 +133,7 @@ def _notes(request: Asked, rows: Sequence[ClusterRow]) -> list[str]:
     """Every default that the answer rests on, and the run that was published."""
     options, model = request.given, request.model
     notes = []
-    if options.seq_len is None:
+    if not states_length(options):
         notes.append(sequence_sentence(model, sequence_length(options, model)))
     if request.batch is not None:
         notes.append(request.batch.sentence)

@@ -1,0 +1,309 @@
+"""Which models can be traced, and how exactly their files count.
+
+    python -m benchmarks.traced_coverage [--group causal vlm ...] [--only llama ...] [--every 4]
+    python -m benchmarks.traced_coverage --group libraries
+
+Every type of transformers with a class of a group, in a drawn order, as its configuration class
+builds it but with few layers, and a drawn set of timm, torchvision and diffusers. Per model, at a
+batch and a length that were not traced: FLOP forward by torch's FlopCounterMode, and bytes that
+autograd saves by saved_tensors_hooks, against those of the traced file. Convolutions of narrow
+groups, which a file prices by their bytes, are left out of both counts. The last column is the time
+of a trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
+
+from planner.inputs import catalog
+from planner.specs.layers import layers_of
+from planner.specs.model import ModelSpec
+from planner.specs.parts import Traced
+from planner.trace import classes, kernels, libraries, targets, verb, worker
+from planner.trace.aggregate import TraceError
+from planner.trace.options import TraceOptions
+from planner.trace.target import Target
+
+_SECONDS, _BYTES = 60, 6_000_000_000  # of a model
+_DEPTH, _DEEPEST = 2, 8  # layers of a stack, and those of one whose layers differ
+_DEPTHS = (
+    "num_hidden_layers",
+    "num_layers",
+    "n_layer",
+    "n_layers",
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "depth",
+    "num_blocks",
+    "encoder_num_hidden_layers",
+    "decoder_num_hidden_layers",
+    "text_encoder_layers",
+)
+GROUPS = {
+    "causal": ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",),
+    "masked": ("MODEL_FOR_MASKED_LM_MAPPING_NAMES",),
+    "seq2seq": ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",),
+    "vlm": ("MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",),
+    "audio": (
+        "MODEL_FOR_CTC_MAPPING_NAMES",
+        "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+        "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES",
+    ),
+    "vision": (
+        "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+        "MODEL_FOR_IMAGE_MAPPING_NAMES",
+        "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES",
+    ),
+}
+# fields without which a configuration class builds what its model class cannot run
+_STATED: dict[str, dict[str, Any]] = {
+    "gemma3": {"vision_config": {"image_size": 896, "patch_size": 14}},
+    "gemma4": {"vision_config": {}},
+}
+_SEED = 38
+_DRAWN = {"timm": 30, "torchvision": 18}  # models drawn of a library, with a fixed seed
+
+
+def shrunk(config: Any) -> Any:
+    """A configuration with few layers, one of every kind among them, and its towers'."""
+    lists = [x for x in vars(config).values() if isinstance(x, list) and len(x) > _DEPTH]
+    depths = {vars(config).get(name) for name in _DEPTHS}
+    named = [x for x in lists if len(x) in depths and all(isinstance(y, str) for y in x)]
+    firsts = [x.index(kind) + 1 for x in named for kind in set(x)]
+    depth = min(max([_DEPTH, *firsts]), _DEEPEST)
+    for key, value in vars(config).items():
+        if key in _DEPTHS and isinstance(value, int) and value > depth:
+            setattr(config, key, depth)
+        elif isinstance(value, list) and len(value) in depths and len(value) > depth:
+            setattr(config, key, value[:depth])
+        elif hasattr(value, "sub_configs"):
+            shrunk(value)
+    return config
+
+
+def agreed(config: Any) -> Any:
+    """A tower that hands on what the language model takes, which default fields need not."""
+    text = getattr(getattr(config, "text_config", None), "hidden_size", None)
+    vision = getattr(config, "vision_config", None)
+    if text is None or vision is None:
+        return config
+    if hasattr(vision, "out_hidden_size"):
+        vision.out_hidden_size = text
+    elif config.model_type == "qwen2_vl":
+        vision.hidden_size = text
+    return config
+
+
+def types(group: str) -> dict[str, str]:
+    """Class by type of a group."""
+    from transformers.models.auto import modeling_auto
+
+    out: dict[str, str] = {}
+    for table in GROUPS[group]:
+        for kind, name in getattr(modeling_auto, table).items():
+            out.setdefault(kind, name if isinstance(name, str) else name[0])
+    return out
+
+
+def of_type(kind: str, name: str) -> Target:
+    """The target of a class of transformers."""
+    import transformers
+
+    stated = json.loads((Path(__file__).parents[1] / "tests/data/hf_configs.json").read_text())
+    fields = {**stated["defaults"].get(kind, {}), **_STATED.get(kind, {})}
+    config = agreed(shrunk(transformers.AutoConfig.for_model(kind, **fields)))
+    config.architectures = [name]
+    return targets.of_config(config)
+
+
+def file_counts(model: ModelSpec, batch: int, tokens: int) -> tuple[float, float]:
+    """FLOP forward, and bytes that autograd saves, of a traced file."""
+    b, s = float(batch), float(tokens)
+    head = model.head_rows * model.hidden if model.vocab else 0
+    flop = 2.0 * b * s * head
+    saved = 2.0 * b * s * model.hidden * bool(head)
+    layers = layers_of(model)
+    for kind, count in zip(layers.kinds, layers.counts, strict=True):
+        for part in kind.parts:
+            assert isinstance(part, Traced)
+            each = sum(2.0 * g.rows.at(b, s) * g.k * g.n * g.times for g in part.gemms)
+            each += sum(
+                2.0 * m.batch.at(b, s) * m.m.at(b, s) * m.k.at(b, s) * m.n.at(b, s)
+                for m in part.multiplied
+            )
+            for a in part.attention:
+                pairs = a.queries.at(b, s) * a.keys.at(b, s) * a.groups.at(b, s) * b
+                each += 2.0 * pairs * a.heads * (a.head_dim + (a.value_dim or a.head_dim)) * a.times
+            flop += count * float(each)
+            saved += count * float(2 * part.saved.at(b, s) + part.saved_bytes.at(b, s))
+    return flop, saved
+
+
+def _convolution(image: Any, weight: Any, bias: Any, *args: Any, out_val: Any, **words: Any) -> int:
+    """FLOP of a convolution; none of narrow groups."""
+    if classes.is_narrow("convolution", (image, weight, bias, *args)):
+        return 0
+    return int(conv_flop_count(image.shape, weight.shape, out_val.shape, transposed=args[3]))
+
+
+def _grouped(left: Any, right: Any, *args: Any, out_val: Any, **words: Any) -> int:
+    """FLOP of a GEMM of experts side by side, which torch does not count."""
+    return int(2 * left.shape[-1] * out_val.numel())
+
+
+for formula in (_convolution, _grouped):
+    setattr(formula, "_get_raw", True)  # noqa: B010
+
+
+def counted(target: Target, batch: int, tokens: int) -> tuple[float, float]:
+    """FLOP forward, and bytes that autograd saves, of a module by torch's own counter and hooks."""
+    module, inputs = target.build(batch, tokens)
+    module = worker._cast(module).train()
+    weights = {x.untyped_storage()._cdata for x in module.parameters()}
+    bytes_of: dict[int, tuple[int, Any]] = {}
+
+    def pack(x: torch.Tensor) -> torch.Tensor:
+        storage = x.untyped_storage()
+        if storage._cdata not in weights:
+            wide = x.dtype == torch.bfloat16
+            size = storage.nbytes() if not wide else 2 * (storage.nbytes() // x.element_size())
+            bytes_of.setdefault(storage._cdata, (size, storage))
+        return x
+
+    mapping = {torch.ops.aten.convolution: _convolution, torch.ops.aten._grouped_mm: _grouped}
+    if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
+        mapping[torch.ops.transformers.grouped_mm_fallback] = _grouped
+    counter = FlopCounterMode(display=False, custom_mapping=mapping)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), counter:
+        output = worker._call(module, worker._with_dtype(inputs))()
+    del output
+    return float(counter.get_total_flops()), float(sum(size for size, _ in bytes_of.values()))
+
+
+def row(make: Callable[[], Target], name: str) -> dict[str, Any]:
+    """What is printed of a model."""
+    began = time.monotonic()
+    with kernels.without_data():
+        target = make()
+        answer = worker.trace(target)
+        if target.otherwise is not None and "pixels" not in answer["model"]:
+            target = target.otherwise
+        seconds = time.monotonic() - began
+        keys = verb._keys(TraceOptions(target=name, name="traced"), answer)
+        model = catalog.build(ModelSpec, keys, "TARGET", "traced")
+        verb._check(TraceOptions(target=name), model, answer)
+        batch = 7
+        tokens = 1 if target.length is None else target.least + (target.length - target.least) // 8
+        flop, saved = file_counts(model, batch, tokens)
+        flop_of_torch, saved_of_torch = counted(target, batch, tokens)
+    return {
+        "parameters": answer["parameters"],
+        "flop": flop / flop_of_torch - 1 if flop_of_torch else float(flop > 0),
+        "saved": saved / saved_of_torch - 1 if saved_of_torch else float(saved > 0),
+        "seconds": seconds,
+        "class": answer["title"],
+        "bytes": len(json.dumps(keys)),
+        "least": target.least,
+    }
+
+
+def apart(make: Callable[[], Target], name: str) -> dict[str, Any]:
+    """A row from a process of its own, with limits."""
+    with tempfile.TemporaryFile("w+") as file:
+        child = os.fork()
+        if not child:
+            try:
+                worker.limit(_BYTES, _SECONDS)
+                sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+                answer = row(make, name)
+            except TraceError as error:
+                answer = {"error": str(error)}
+            except BaseException as error:
+                answer = {"error": f"{type(error).__name__}: {targets._line(error)}"}
+            file.write(json.dumps(answer))
+            file.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
+        file.seek(0)
+        text = file.read()
+    return json.loads(text) if text else {"error": f"took more than {_SECONDS} s"}
+
+
+def drawn() -> Iterator[tuple[str, Callable[[], Target]]]:
+    """A drawn set of timm and torchvision, and the models of diffusers that are trained."""
+    import timm
+    import torchvision
+
+    lists = {
+        "timm": sorted(timm.list_models()),
+        "torchvision": sorted(torchvision.models.list_models()),
+    }
+    for library, count in _DRAWN.items():
+        for name in sorted(random.Random(_SEED).sample(lists[library], count)):
+            text = f"{library}:{name}"
+            yield text, partial(targets.target, text, False)
+    for name in libraries.DIFFUSERS:
+        yield f"diffusers:{name}", partial(libraries.of_diffusers, name, {})
+
+
+def main() -> None:
+    """Print the tables, and what share of a group is accepted."""
+    warnings.filterwarnings("ignore")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--group", nargs="*", default=[*GROUPS])
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--every", type=int, default=1, help="every so many types of a group")
+    options = parser.parse_args()
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    logging.disable()
+    for group in options.group:
+        if group == "libraries":
+            cases = list(drawn())
+        else:
+            cases = [
+                (f"{kind} {name}", partial(of_type, kind, name))
+                for kind, name in sorted(types(group).items())
+            ]
+        cases = [x for x in cases if not options.only or x[0].split()[0] in options.only]
+        random.Random(_SEED).shuffle(cases)  # a run that is ended has a drawn set of the group
+        tally: Counter[str] = Counter()
+        for name, make in cases[:: options.every]:
+            answer = apart(make, name)
+            tally["all"] += 1
+            if "error" in answer:
+                print(f"{group:8s} {name:60s} refused: {answer['error'][:200]}", flush=True)
+                continue
+            tally["accepted"] += 1
+            tally["FLOP within 1 %"] += abs(answer["flop"]) <= 0.01
+            tally["saved bytes within 2 %"] += abs(answer["saved"]) <= 0.02
+            print(
+                f"{group:8s} {name:60s} {answer['parameters']:14,} exact"
+                f"  FLOP {100 * answer['flop']:+7.2f} %  saved {100 * answer['saved']:+7.2f} %"
+                f"  {answer['bytes'] / 1e3:5.0f} kB {answer['seconds']:5.1f} s",
+                flush=True,
+            )
+        print(f"{group}: {dict(tally)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

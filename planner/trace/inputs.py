@@ -1,0 +1,325 @@
+"""Inputs of a class of transformers: names from its forward, sizes from its configuration."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_iter
+
+LONGEST = 2048  # tokens that are traced of a class of transformers
+_SECONDS, _RATE = 10, 16_000  # of sound, where no configuration says how much
+_FRAMES = 1000  # of a spectrum in 10 s
+_SIDE = 448  # pixels of an image, where no configuration says how many
+_TILES = 5  # of an image cut into tiles: a whole one and four quarters
+_ROOM = 256  # tokens of text beside those of images that are traced at least
+_IMAGE = ("image_token_id", "image_token_index", "img_token_id", "image_patch_id")
+_AUDIO = ("audio_token_id", "audio_token_index", "audio_tok_id")
+Given = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs of a model: `make(samples, tokens)`.
+
+    length: the longest sequence that is traced; None: there is none. positions: tokens that the
+    model reads at most. least: tokens of a sample's images and sounds, which any length has.
+    """
+
+    make: Callable[[int, int], Given]
+    length: int | None
+    positions: int
+    least: int = 0
+    sample: str = ""
+
+
+def inputs_of(module: nn.Module, config: Any) -> Inputs:
+    """Inputs that a module of transformers runs with. Raises what it raises without any."""
+    names = _names(module)
+    main = getattr(module, "main_input_name", "input_ids")
+    media = [*_media(config, names, main)] or [lambda batch: {}]
+    decoder = "decoder_input_ids" in names and getattr(config, "is_encoder_decoder", False)
+    text = "input_ids" in names and main != "input_values" and _reads_words(config, main)
+    if not text and not decoder:
+        first = _suits(module, media, lambda given: (lambda b, s: given(b), 1))
+        kind = {"pixel_values": "image", "pixel_values_videos": "clip"}.get(main, "sample")
+        return Inputs(first[0], None, 1, sample=kind)
+    sub = getattr(config, "text_config", None) or config
+    positions = _number(sub, "max_position_embeddings", "max_target_positions") or LONGEST
+    _with_placeholders(config)
+
+    def words(given: Callable[[int], Given]) -> tuple[Callable[[int, int], Given], int]:
+        return _with_words(module, config, names, given, text, decoder)
+
+    make, least = _suits(module, media, words, min(positions, _ROOM))
+    return Inputs(make, min(positions, max(LONGEST, least + _ROOM)), positions, least)
+
+
+def _suits(
+    module: nn.Module,
+    media: Sequence[Callable[[int], Given]],
+    whole: Callable[[Callable[[int], Given]], tuple[Callable[[int, int], Given], int]],
+    room: int = 0,
+) -> tuple[Callable[[int, int], Given], int]:
+    """The first inputs that a module runs with. Raises the error of the first ones."""
+    error: Exception | None = None
+    for given in media:
+        try:
+            make, least = whole(given)
+            with torch.no_grad():
+                module(**make(2, least + room))
+            return make, least
+        except Exception as raised:
+            if error is None:
+                error = raised
+            else:
+                error.add_note(f"{raised}"[:200])
+    assert error is not None
+    raise error
+
+
+def _with_placeholders(config: Any) -> None:
+    """A token for images where a configuration has a name for it and no number."""
+    for name in (*_IMAGE, *_AUDIO):
+        if getattr(config, name, 0) is None:
+            setattr(config, name, 1)
+
+
+def _names(module: nn.Module) -> set[str]:
+    """Names of the inputs of a module, and of the modules that take what it hands on."""
+    names = set(inspect.signature(module.forward).parameters)
+    inner = getattr(module, getattr(module, "base_model_prefix", "") or "model", None)
+    if "kwargs" in names and isinstance(inner, nn.Module):
+        names |= set(inspect.signature(inner.forward).parameters)
+    return names
+
+
+def _reads_words(config: Any, main: str) -> bool:
+    """Whether a sample has text: a model of images alone may take the words of a caption, too."""
+    if main not in ("pixel_values", "input_features"):
+        return True
+    return hasattr(config, "text_config") or _number(config, *_IMAGE, *_AUDIO) is not None
+
+
+def _number(config: Any, *names: str) -> int | None:
+    """The first of a configuration's whole numbers that is stated."""
+    values = (getattr(config, name, None) for name in names)
+    return next((int(x) for x in values if isinstance(x, int)), None)
+
+
+def _words(batch: int, length: int) -> torch.Tensor:
+    return torch.zeros(batch, length, dtype=torch.long)
+
+
+def _with_words(
+    module: nn.Module,
+    config: Any,
+    names: set[str],
+    media: Callable[[int], Given],
+    text: bool,
+    decoder: bool,
+) -> tuple[Callable[[int, int], Given], int]:
+    """Inputs with token ids: placeholders of a sample's images and sounds, then words."""
+    places = list[tuple[int, int]]()  # token id, tokens
+    for kind, ids in (("image", _IMAGE), ("audio", _AUDIO)):
+        token = _number(config, *ids)
+        given = media(1)
+        if token is not None and given:
+            places.append((token, _features(module, kind, given)))
+    places = [(token, count) for token, count in places if count]
+    least = sum(count for _, count in places)
+
+    def make(batch: int, length: int) -> Given:
+        row = [token for token, count in places for _ in range(count)]
+        row += [0] * (length - len(row))
+        kinds = [0 if x == 0 else 1 for x in row]
+        out = media(batch)
+        if text:
+            ids = torch.tensor([row] * batch) if places else _words(batch, length)
+            out["input_ids"] = ids
+            for name in ("token_type_ids", "mm_token_type_ids"):
+                if places and name in names:
+                    out[name] = torch.tensor([kinds] * batch)
+        if decoder:
+            out["decoder_input_ids"] = _words(batch, length)
+        if "bbox" in names and text:
+            out["bbox"] = torch.zeros(batch, length, 4, dtype=torch.long)
+        return out
+
+    return make, least
+
+
+def _features(module: nn.Module, kind: str, given: Given) -> int:
+    """Tokens of a sample's images or sounds, as the model's own tower gives them."""
+    get = getattr(module, f"get_{kind}_features", None) or getattr(
+        getattr(module, "model", None), f"get_{kind}_features", None
+    )
+    if get is None:
+        return 0
+    takes = inspect.signature(get).parameters
+    given = {name: value for name, value in given.items() if name in takes}
+    if not given:
+        return 0
+    with torch.no_grad():
+        out = get(**given)
+    pooled = getattr(out, "pooler_output", None)
+    out = out if pooled is None else pooled
+    out = getattr(out, "last_hidden_state", out)
+    tensors = [x for x in tree_iter(out) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    return sum(x.numel() // x.shape[-1] for x in tensors)
+
+
+# ---------------------------------------------------------------------------- images and sounds
+
+
+def _media(config: Any, names: set[str], main: str) -> Iterator[Callable[[int], Given]]:
+    """Images and sounds in the forms that classes have, the likeliest first."""
+    if "pixel_values_videos" in names and main == "pixel_values_videos":
+        yield from _clips(config)
+    elif "pixel_values" in names:
+        yield from _images(config, names)
+    elif "input_features" in names or "audio_features" in names:
+        yield from _spectra(config, names)
+    elif "input_values" in names:
+        yield from _sounds(config, names)
+
+
+def _part(config: Any, *names: str) -> Any:
+    """The configuration of a tower; the whole one where there is none."""
+    for name in names:
+        part = getattr(config, name, None)
+        if part is not None and not isinstance(part, dict):
+            return getattr(part, "vision_config", None) or part
+    return config
+
+
+def _sides(config: Any) -> tuple[int, int]:
+    side = getattr(config, "image_size", None) or getattr(config, "img_size", None) or _SIDE
+    if isinstance(side, dict):
+        side = [side.get("height", _SIDE), side.get("width", _SIDE)]
+    height, width = side if isinstance(side, Sequence) else (side, side)
+    return int(height), int(width)
+
+
+def _images(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
+    vision = _part(config, "vision_config", "vision_encoder_config", "backbone_config", "encoder")
+    height, width = _sides(vision)
+    channels = _number(vision, "num_channels", "in_channels", "in_chans") or 3
+    patch = getattr(vision, "patch_size", None) or 16
+    patch = patch[-1] if isinstance(patch, Sequence) else int(patch)
+    merge = _number(vision, "spatial_merge_size", "merge_kernel_size", "downsample_ratio") or 1
+    merge = max(merge, _number(config, "downsample_factor", "spatial_merge_size") or 1)
+    step = patch * max(merge, 1)
+    rows, columns = (max(n // step, 1) * step // patch for n in (height, width))
+    time = _number(vision, "temporal_patch_size") or 1
+    if {"image_grid_thw", "grid_thw", "image_grid_hws"} & names:
+        rows, columns = (max(_SIDE // step, 1) * step // patch for _ in range(2))
+        grids = [x for x in ("image_grid_thw", "grid_thw", "image_grid_hws") if x in names]
+        grid = [1, rows, columns] if "thw" in grids[0] else [rows, columns]
+        for width_of_patch in (channels * time * patch * patch, channels * patch * patch):
+            shape = (rows * columns, width_of_patch)
+            yield _of_patches(shape, grids[0], grid)
+        yield _of_patches((rows * columns, channels, patch, patch), grids[0], grid)
+    positions = [x for x in ("image_position_ids", "pixel_position_ids") if x in names]
+    if positions:
+        pooled = _number(vision, "pooling_kernel_size") or 1
+        each = max(math.isqrt(280) // pooled, 1) * pooled if pooled > 1 else rows
+        places = [[x, y] for y in range(each) for x in range(each)]
+        yield lambda b: {
+            "pixel_values": torch.randn(b, each * each, channels * patch * patch),
+            positions[0]: torch.tensor([places] * b),
+        }
+    if "spatial_shapes" in names:
+        yield lambda b: {
+            "pixel_values": torch.randn(b, rows * columns, channels * patch * patch),
+            "spatial_shapes": torch.tensor([[rows, columns]] * b),
+            "pixel_attention_mask": torch.ones(b, rows * columns, dtype=torch.long),
+        }
+    if "aspect_ratio_ids" in names:
+        tiles = _number(vision, "max_num_tiles") or 4
+        yield lambda b: {
+            "pixel_values": torch.randn(b, 1, tiles, channels, height, width),
+            "aspect_ratio_ids": torch.ones(b, 1, dtype=torch.long),
+            "aspect_ratio_mask": torch.ones(b, 1, tiles, dtype=torch.long),
+        }
+    if "image_sizes" in names:
+        for scale in (2, 1):
+            sizes = [scale * height, scale * width]
+            yield _in_tiles((_TILES, channels, height, width), sizes)
+        yield lambda b: {
+            "pixel_values": torch.randn(b, channels, height, width),
+            "image_sizes": torch.tensor([[height, width]] * b),
+        }
+    if "pixel_attention_mask" in names or "pixel_mask" in names:
+        yield lambda b: {"pixel_values": torch.randn(b, 1, channels, height, width)}
+    yield lambda b: {"pixel_values": torch.randn(b, channels, height, width)}
+    yield lambda b: {"pixel_values": torch.randn(b, 1, channels, height, width)}
+    frames = _number(config, "num_frames", "frames_per_clip") or 8
+    yield lambda b: {"pixel_values": torch.randn(b, frames, channels, height, width)}
+
+
+def _of_patches(shape: tuple[int, ...], name: str, grid: list[int]) -> Callable[[int], Given]:
+    """Patches of all images in a row. name: of the input with a grid per image."""
+    return lambda b: {
+        "pixel_values": torch.randn(b * shape[0], *shape[1:]),
+        name: torch.tensor([grid] * b),
+    }
+
+
+def _in_tiles(shape: tuple[int, ...], sizes: list[int]) -> Callable[[int], Given]:
+    """Images cut into tiles. sizes: height and width of a whole one."""
+    return lambda b: {
+        "pixel_values": torch.randn(b, *shape),
+        "image_sizes": torch.tensor([sizes] * b),
+    }
+
+
+def _clips(config: Any) -> Iterator[Callable[[int], Given]]:
+    vision = _part(config, "vision_config")
+    height, width = _sides(vision)
+    frames = _number(vision, "num_frames", "frames_per_clip") or 16
+    channels = _number(vision, "num_channels", "in_channels", "in_chans") or 3
+    yield lambda b: {"pixel_values_videos": torch.randn(b, frames, channels, height, width)}
+
+
+def _spectra(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
+    audio = _part(config, "audio_config", "encoder_config", "audio_encoder_config", "speech_config")
+    bands = _number(
+        audio, "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel",
+        "input_feat_size", "input_dim", "mel_bins", "n_mels", "input_size", "num_mels",
+    )  # fmt: skip
+    bands = bands or 80
+    channels = _number(audio, "input_channels") or 1
+    frames = 2 * (_number(audio, "max_source_positions") or _FRAMES // 2)
+    name = "input_features" if "input_features" in names else "audio_features"
+    masks = [x for x in ("feature_attention_mask", "input_features_mask") if x in names]
+
+    def of(*shape: int) -> Callable[[int], Given]:
+        def make(b: int) -> Given:
+            out = {name: torch.randn(b, *shape)}
+            for mask in masks:
+                out[mask] = torch.ones(b, frames, dtype=torch.long)
+            return out
+
+        return make
+
+    yield of(bands, frames)
+    yield of(frames, bands * channels)
+    yield of(_FRAMES, bands)
+    side = _number(audio, "spec_size")
+    if side is not None:
+        yield of(1, 1001, _number(audio, "num_mel_bins") or 64)
+
+
+def _sounds(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
+    length = _SECONDS * _RATE
+    yield lambda b: {"input_values": torch.randn(b, length)}
+    yield lambda b: {"input_values": torch.randn(b, 1, length)}
+    bands, frames = _number(config, "num_mel_bins"), _number(config, "max_length") or _FRAMES
+    if bands is not None:
+        yield lambda b: {"input_values": torch.randn(b, frames, bands)}

@@ -1,0 +1,177 @@
+"""Values of small tensors beside their shapes: positions, masks and placeholders, which decide
+what a model runs, are known in a trace; what is computed from weights and data is not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter, tree_map
+
+_MOST = 1 << 22  # elements of a tensor whose values are followed
+_RANDOM = ("rand", "normal", "uniform", "bernoulli", "dropout", "multinomial", "empty")
+_EMPTY = ("empty", "new_empty", "empty_like")
+_OF_SHAPES = ("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like")
+_OF_VALUES = (  # operators whose output has a shape that values decide
+    "nonzero",
+    "repeat_interleave",
+    "index",
+    "masked_select",
+    "unique_consecutive",
+    "_unique2",
+    "unique_dim",
+    "bincount",
+)
+_REAL = "_dpplan_real"
+
+
+@contextlib.contextmanager
+def shapes() -> Iterator[FakeTensorMode]:
+    """Tensors without data are made inside, with the values of small ones."""
+    tensor = torch.tensor
+
+    def of_values(data: Any, **kwargs: Any) -> torch.Tensor:
+        """torch.tensor of lists in which tensors with known values stand for numbers."""
+        return tensor(tree_map(_number, data), **kwargs)
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake, _Values(fake):
+        setattr(torch, "tensor", of_values)  # noqa: B010
+        try:
+            yield fake
+        finally:
+            setattr(torch, "tensor", tensor)  # noqa: B010
+
+
+def _number(x: Any) -> Any:
+    """Values of a tensor that are known, as numbers in lists."""
+    return x.tolist() if isinstance(x, FakeTensor) and getattr(x, _REAL, None) is not None else x
+
+
+class _Values(TorchDispatchMode):
+    """Runs operators whose inputs are known on their values, too."""
+
+    def __init__(self, fake: FakeTensorMode) -> None:
+        super().__init__()
+        self.fake = fake
+        self.lost: dict[int, Any] = {}  # storages that unknown values were written to
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name.partition("::")[2]
+        real = self._real(func, name, args, kwargs)
+        if real is None:
+            if name.startswith(("index", "_index")) and len(args) > 1:
+                args = self._without_masks(args)
+            result = func(*args, **kwargs)
+            if func._schema.is_mutable:
+                self._forget(func, args, kwargs)
+            if name in _EMPTY:
+                self._know(result, self._zeros(result))
+            if name == "topk":
+                self._know(result[1], self._balanced(result[1], args[0]))
+            return result
+        values = [*tree_iter(real[0])]
+        if name in _OF_VALUES or not any(isinstance(x, torch.Tensor) for x in values):
+            return tree_map(self._fake, real[0])
+        result = func(*args, **kwargs)
+        for out, value in zip(tree_iter(result), values, strict=True):
+            self._know(out, value)
+        return result
+
+    def _value(self, x: torch.Tensor) -> torch.Tensor | None:
+        """Values of a tensor; None where they are not known, or more than are followed."""
+        value = getattr(x, _REAL, None) if isinstance(x, FakeTensor) else x
+        if value is None or value.device.type != "cpu" or value.requires_grad:
+            return None
+        if value.numel() > _MOST:
+            return None
+        return None if value.untyped_storage()._cdata in self.lost else value
+
+    def _know(self, x: Any, value: Any) -> None:
+        if isinstance(x, FakeTensor) and isinstance(value, torch.Tensor):
+            setattr(x, _REAL, value)
+
+    def _real(self, func: Any, name: str, args: Any, kwargs: Any) -> tuple[Any] | None:
+        """What an operator gives on values; None where they are not known."""
+        if any(word in name for word in _RANDOM):
+            return None
+        if name in _OF_SHAPES and args[0].numel() <= _MOST:
+            with unset_fake_temporarily():
+                args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])
+        tensors = [x for x in tree_iter((args, kwargs)) if isinstance(x, torch.Tensor)]
+        if any(x.requires_grad or self._value(x) is None for x in tensors):
+            return None
+        if not tensors and not _is_small(args, kwargs):
+            return None
+
+        def valued(tree: Any) -> Any:
+            return tree_map(lambda x: self._value(x) if isinstance(x, torch.Tensor) else x, tree)
+
+        try:
+            with unset_fake_temporarily(), torch.no_grad():
+                return (func(*valued(args), **valued(kwargs)),)
+        except (RuntimeError, IndexError):  # the operator on shapes says what is wrong, if it is
+            return None
+
+    def _fake(self, x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        made = self.fake.from_tensor(x.clone())
+        self._know(made, x)
+        return made
+
+    def _without_masks(self, args: Any) -> Any:
+        """A boolean index whose values are known, as positions."""
+        if not isinstance(args[1], list | tuple):
+            return args
+        indices: list[Any] = []
+        for x in args[1]:
+            value = self._value(x) if isinstance(x, torch.Tensor) else None
+            if value is None or value.dtype is not torch.bool:
+                indices.append(x)
+                continue
+            with unset_fake_temporarily():
+                places = value.nonzero().unbind(1)
+            indices += [self._fake(place) for place in places]
+        return (args[0], indices, *args[2:])
+
+    def _zeros(self, made: torch.Tensor) -> torch.Tensor | None:
+        """Whole numbers without values, which are written to before they are read."""
+        if made.is_floating_point() or made.numel() > _MOST:
+            return None
+        with unset_fake_temporarily():
+            return torch.zeros(made.shape, dtype=made.dtype)
+
+    def _balanced(self, chosen: torch.Tensor, scores: torch.Tensor) -> torch.Tensor | None:
+        """What a router chooses is not known: every expert is taken equally often."""
+        if not chosen.dim() or chosen.numel() > _MOST:
+            return None
+        with unset_fake_temporarily():
+            return (torch.arange(chosen.numel()) % scores.shape[-1]).view(chosen.shape)
+
+    def _forget(self, func: Any, args: Any, kwargs: Any) -> None:
+        """What an operator of unknown inputs has written to is not known, nor are its views."""
+        for at, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            for x in tree_iter(args[at] if at < len(args) else kwargs.get(argument.name)):
+                value = getattr(x, _REAL, None)
+                if value is not None:
+                    storage = value.untyped_storage()
+                    self.lost[storage._cdata] = storage
+
+
+def _is_small(args: Any, kwargs: Any) -> bool:
+    """Whether a constructor without inputs makes few elements on a CPU."""
+    device = kwargs.get("device")
+    if device is not None and torch.device(device).type != "cpu":
+        return False
+    numbers = [x for x in tree_iter(args) if isinstance(x, int | float)]
+    count = 1.0
+    for number in numbers:
+        count *= max(abs(float(number)), 1.0)
+    return count <= _MOST
