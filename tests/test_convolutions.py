@@ -84,7 +84,7 @@ def test_printed_throughput_is_within_a_sixth(gpu: str, gpus: int) -> None:
     """No fit used this run. Its scripts recompute nothing and use unmodified torch."""
     given = {**GIVEN, "gpu": gpu, "gpus": gpus, "stack": "pytorch-ddp", "precision": "fp16"}
     given |= {"optimizer": "sgd-momentum", "micro_batch": 256, "global_batch": 256 * gpus}
-    given |= {"recompute": "none", "stack_defaults": True}
+    given |= {"recompute": "none", "stack_defaults": True, "channels_last": True}
     estimate = api.estimate(api.read_options(given))
     assert estimate.memory.fits
     assert estimate.throughput.samples_per_s == pytest.approx(PRINTED[gpu, gpus], rel=1 / 6)

@@ -98,6 +98,9 @@ def training_spec(
     if gpu.rate(precision) is None:
         raise PlanError("--precision", precision, gpu.lacks(precision))
     _refuse_loss(options, model)
+    if options.channels_last and not model.convolves:
+        remedy = f"is of images in convolutions, of which {model.name} has none; leave it out"
+        raise PlanError("--channels-last", options.channels_last, remedy)
     if options.expandable_segments and not gpu.expands_segments:
         remedy = f"needs the CUDA driver; PyTorch ignores it on {gpu.title}: leave it out"
         raise PlanError("--expandable-segments", options.expandable_segments, remedy)
@@ -113,6 +116,7 @@ def training_spec(
         cpu_optimizer=options.cpu_optimizer,
         context_way=options.cp_comm_type,
         fused_norm=options.fused_norm,
+        channels_last=options.channels_last,
         overlap=options.overlap,
         selective=options.selective,
         **_replicas(options),
