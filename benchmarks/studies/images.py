@@ -41,7 +41,7 @@ class Row:
     assumed: str
 
     def request(self) -> Options:
-        """What is estimated. Raises PlanError where it is refused."""
+        """The request. Raises PlanError where it is refused."""
         model = FOLDER / "models" / f"{self.model}.toml"
         line = f"dpplan estimate --model {model} {self.options}"
         options = read_options(options_of_command(line, Options, "estimate"))

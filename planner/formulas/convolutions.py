@@ -50,8 +50,8 @@ def depthwise_s(
     memory_bytes_per_s: Array,
 ) -> Array:
     """Time of one pass of a convolution whose channels do not mix: no matrix unit has work, and
-    kernels of 3 to 7 pixels a side read their windows from caches. window_bytes: pixels of the
-    output times those of the kernel."""
+    kernels of 3 to 7 pixels a side read their windows from caches. window_bytes: of a
+    window for each pixel of the output."""
     compute = np.asarray(window_bytes / (vector_flop_per_s * cached_bytes_per_flop), float)
     memory = np.asarray(moved_bytes / memory_bytes_per_s, float)
     return np.sqrt(np.sqrt(np.square(np.square(compute)) + np.square(np.square(memory))))

@@ -76,8 +76,8 @@ def _implicit(plan: Plan, m: Machine, p: Gemm) -> tuple[Array, Array, Array]:
 
 def _conversion_s(plan: Plan, m: Machine, p: Gemm) -> Array:
     """Seconds of kernels around a pass that convert tensors with channels first, as torch has them
-    by default; generated code has them last from the start. Kernels of fp32 units and those of
-    single channels read either."""
+    by default; generated code has them last from the start. Kernels of fp32 units and of single
+    channels read either."""
     training = plan.training
     if training.channels_last or training.compile or plan.precision == "fp32":
         return 0.0 * p.m
