@@ -213,8 +213,8 @@ class Streamed:
 @dataclass(frozen=True)
 class Moved:
     """Operators of a traced block that are bound by bandwidth: bytes forward and backward, counted
-    for elements of 16 bit, operator by operator and with chains of them fused; what of these norms
-    read a second time; kernels of both."""
+    for elements of 16 bit, operator by operator and with chains of them fused; the part that
+    norms read a second time; kernels of both."""
 
     name: str
     apart: tuple[Polynomial, Polynomial]
