@@ -43,6 +43,7 @@ class _ModelAndLike(TypedDict, total=False):
     compile: bool | None
     fused_kernels: bool | None
     fused_norm: bool | None
+    channels_last: bool | None
     overlap: bool | None
     loss_kernel: Literal['torch', 'fused', 'fused-linear', 'chunked', 'tiled'] | None
     loss_chunks: int | None
@@ -807,6 +808,7 @@ def trace(
     name: str | None = ...,
     length: int | None = ...,
     sample: Literal['image', 'pair', 'clip', 'sample'] | None = ...,
+    autocast: bool | None = ...,
     trust_remote_code: bool | None = ...,
     html: str | PathLike[str] | None = ...,
 ) -> Answer[ModelTree]:

@@ -14,7 +14,8 @@ from run_tables import row, row_plan
 from planner.estimate import evaluate
 from planner.estimate.layer import local_shape
 from planner.estimate.layer.dispatch import sent_bytes
-from planner.estimate.layer.matmul import casts_s, gemm_s, weight_gemms, weight_gemms_s
+from planner.estimate.layer.gemm import gemm_s
+from planner.estimate.layer.matmul import casts_s, weight_gemms, weight_gemms_s
 from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import layer_activations
 from planner.estimate.memory.low_precision import copies_bytes

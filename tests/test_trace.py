@@ -185,8 +185,8 @@ def _traced(tmp_path: Path, body: str, function: str = "build", **options: Any) 
 
     path = tmp_path / "model.py"
     path.write_text(f"import torch\nfrom torch import nn\n{body}", encoding="utf-8")
-    with kernels.without_data():
-        return worker.trace(targets.target(f"{path}:{function}", trust=False))
+    with kernels.without_data(**options):
+        return worker.trace(targets.target(f"{path}:{function}", trust=False), **options)
 
 
 MLP = """
@@ -226,6 +226,58 @@ def test_blocks_of_a_module_worked_by_hand(tmp_path: Path) -> None:
     assert answer["forward_flop"] == f"{5 * 2 * 2 * 32 * 128}*b*s"
     assert answer["backward_flop"] == f"{2 * 5 * 2 * 2 * 32 * 128 - 2 * 32 * 128}*b*s"
     assert len(answer["words"]) == 5
+
+
+IMAGES = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
+        self.deep = nn.Conv2d(16, 16, 3, padding=1, groups=16, bias=False)
+        self.head = nn.Conv2d(16, 8, 1, bias=False)
+    def forward(self, x):
+        x = self.deep(self.norm(self.stem(x)))
+        return self.head(x).sum() + self.head(x[:, :, ::2, ::2]).sum()
+def build(batch=2):
+    return Model(), torch.randn(batch, 3, 8, 8)
+"""
+
+
+@pytest.mark.oracle
+def test_convolutions_and_their_norm_worked_by_hand(tmp_path: Path) -> None:
+    answer = _traced(tmp_path, IMAGES)
+    (part,) = answer["parts"]
+    stem, deep, whole, quarter = part["gemms"]
+    assert (stem["k"], stem["n"], stem["taps"], stem["rows"]) == (27, 16, 9, "64*b")
+    assert stem["input_gradient"] is False
+    assert (deep["k"], deep["n"], deep["groups"], deep["rows"]) == (9, 1, 16, f"{16 * 64}*b")
+    assert "input_gradient" not in deep
+    assert (whole["rows"], quarter["rows"], quarter["shared"]) == ("64*b", "16*b", 1)
+    (norm,) = (row for row in part["moves"] if row["operators"] == "normalisation")
+    # 16-bit elements are read for their sums, and again; backward their gradients, too
+    sums = 16 * 64 * 2
+    assert norm["again"].startswith(f"{sums}*b")
+    assert norm["again_backward"].startswith(f"{2 * sums}*b")
+    assert norm["forward"].startswith(f"{3 * sums}*b")
+
+
+@pytest.mark.oracle
+def test_autocast_widens_norms_and_casts_what_products_read(tmp_path: Path) -> None:
+    body = MLP.replace("self.up(x)", "self.up(torch.layer_norm(x, (32,)))")
+    plain, cast = (_traced(tmp_path, body, autocast=value) for value in (False, True))
+    (narrow,), (wide,) = (
+        [part for part in answer["parts"] if part["name"] == "Block"] for answer in (plain, cast)
+    )
+    assert wide["gemms"] == narrow["gemms"]
+    assert plain["parameters"] == cast["parameters"]
+    before, after = ({row["operators"]: row for row in block["moves"]} for block in (narrow, wide))
+    # the stream is in 32 bit, as a norm reads and writes it, beside a mean and a deviation of each
+    # token; the product reads a copy in 16
+    assert before["normalisation"]["forward"] == f"{2 * (2 * 32 + 2)}*b*s"
+    assert after["normalisation"]["forward"] == f"{4 * (2 * 32 + 2)}*b*s"
+    assert "copy" not in before
+    casts = (4 + 2) * 32
+    assert after["copy"]["forward"] == f"{casts}*b*s"
 
 
 @pytest.mark.oracle

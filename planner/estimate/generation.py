@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.estimate import inference
 from planner.estimate.communicate import all_reduce_s, place
-from planner.estimate.layer.matmul import UNALIGNED_WEIGHT, gemm_at_rate_s
+from planner.estimate.layer.gemm import UNALIGNED_WEIGHT, gemm_at_rate_s
 from planner.estimate.machine import Machine, machine
 from planner.formulas import generation, kernels
 from planner.formulas.params import parameter_count, stream_of

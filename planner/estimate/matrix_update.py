@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import communicate
-from planner.estimate.layer.matmul import gemm_s
+from planner.estimate.layer.gemm import gemm_s
 from planner.estimate.layer.operators import moved_s
 from planner.estimate.layer.rows import combinations_of
 from planner.estimate.machine import Machine

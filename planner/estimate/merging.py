@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.estimate.layer.matmul import gemm_s
+from planner.estimate.layer.gemm import gemm_s
 from planner.estimate.layer.operators import copy_s
 from planner.estimate.machine import machine
 from planner.estimate.state_types import state_of

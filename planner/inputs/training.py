@@ -106,6 +106,7 @@ def training_spec(
     if gpu.rate(precision) is None:
         raise PlanError("--precision", precision, gpu.lacks(precision))
     _refuse_loss(options, model)
+    _refuse_layout(options, model)
     if options.expandable_segments and not gpu.expands_segments:
         remedy = f"needs the CUDA driver; PyTorch ignores it on {gpu.title}: leave it out"
         raise PlanError("--expandable-segments", options.expandable_segments, remedy)
@@ -121,6 +122,7 @@ def training_spec(
         cpu_optimizer=options.cpu_optimizer,
         context_way=options.cp_comm_type,
         fused_norm=options.fused_norm,
+        channels_last=options.channels_last,
         overlap=options.overlap,
         selective=options.selective,
         **_replicas(options),
@@ -148,6 +150,13 @@ def _refuse_loss(options: Options, model: ModelSpec) -> None:
         if not model.vocab and name in options.given():
             remedy = f"is of logits over a vocabulary, which {model.name} has none of; leave it out"
             raise PlanError(flag(name), getattr(options, name), remedy)
+
+
+def _refuse_layout(options: Options, model: ModelSpec) -> None:
+    """Refuse a layout of images where a model has no convolution."""
+    if options.channels_last and not model.convolves:
+        remedy = f"is of images in convolutions, of which {model.name} has none; leave it out"
+        raise PlanError("--channels-last", options.channels_last, remedy)
 
 
 def _filled(option: str, value: Any, published: bool, says: str) -> Filled:

@@ -166,6 +166,12 @@ class ModelSpec(Shape):
         return [part for part in parts if isinstance(part, Convolution)]
 
     @property
+    def convolves(self) -> bool:
+        """Whether it has convolutions over images."""
+        traced = any(gemm.read is not None for part in self.traced for gemm in part.gemms)
+        return traced or bool(self.convolutions)
+
+    @property
     def traced(self) -> list[Traced]:
         """Its blocks that were counted while its own code ran."""
         return [part for part, _ in parts_of(self) if isinstance(part, Traced)]

@@ -55,6 +55,7 @@ class TrainingSpec(Spec):
     attention: Attention | None = None
     context_way: ContextWay | None = None  # how ranks of context parallelism share a sequence
     fused_norm: bool | None = None
+    channels_last: bool = False  # of images, as kernels of convolutions read them
     # norm, RoPE and gate are one kernel each: Liger, Transformer Engine's layers, fms-acceleration
     fused_kernels: bool = False
     loss_kernel: LossKernel | None = None

@@ -15,8 +15,7 @@ from planner.trace.classes import ATTENTION, BATCHED, CONVOLUTION, FUSABLE, GEMM
 from planner.trace.fit import NotPolynomial, Powers, Size
 from planner.trace.record import COUNTED_BYTES, OUTSIDE, Recorded, Region
 
-NARROW = "narrow convolution"
-MOVED = (*FUSABLE, "gather", "scan", NARROW)
+MOVED = (*FUSABLE, "gather", "scan")
 
 
 class TraceError(ValueError):
@@ -104,7 +103,7 @@ def _block(
         "fused_saved": of_region("fused_saved"),
         "fused_saved_bytes": of_region("fused_saved_bytes"),
         "working": _working(numbers, fitting),
-        "gemms": _gemms(forward, names),
+        "gemms": _gemms(forward, names, _images(region.calls)),
         "multiplied": _multiplied(forward, names),
         "attention": _attention(forward),
         "moves": _moves(numbers),
@@ -201,8 +200,15 @@ def _constant(polynomial: Polynomial) -> int | None:
     return None
 
 
+def _images(calls: Sequence[Call]) -> set[str]:
+    """Weights of convolutions over what needs no gradient: a model's input."""
+    return {call.words["weight"] for call in calls if call.words.get("input_gradient") is False}
+
+
 def _gemms(
-    calls: Sequence[tuple[Call, dict[str, Polynomial]]], names: Collection[str]
+    calls: Sequence[tuple[Call, dict[str, Polynomial]]],
+    names: Collection[str],
+    images: Collection[str],
 ) -> list[dict[str, Any]]:
     """Products with weights and convolutions, those that are alike as one row."""
     counts: Counter[tuple[Any, ...]] = Counter()
@@ -220,16 +226,19 @@ def _gemms(
             _constant(n["groups"]),
             _constant(n["taps"]) if "taps" in n else 1,
             n.get("read"),
+            weight not in images,
         )
         counts[key] += 1
-        shared[key] += weight in seen
+        shared[key] += weight in seen or weight not in names
         seen.add(weight)
     rows = []
     for alike, count in counts.items():
-        label, k, columns, m, groups, taps, read = alike
+        label, k, columns, m, groups, taps, read, gradient = alike
         row: dict[str, Any] = {"name": label, "k": k, "n": columns, "rows": m, "times": count}
         row |= {"groups": groups, "shared": shared[alike], "taps": taps, "read": read}
+        row["input_gradient"] = gradient
         plain = {"rows": PER_TOKEN, "times": 1, "groups": 1, "shared": 0, "taps": 1, "read": None}
+        plain["input_gradient"] = True
         if read is not None and groups > 1:  # every group has all rows
             row["rows"] = fit.times(m, Fraction(groups))
         rows.append({x: v for x, v in row.items() if x not in plain or v != plain[x]})
@@ -303,27 +312,37 @@ def _moves(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict[str
     for call, n in calls:
         if call.kind not in MOVED:
             continue
-        row = rows.setdefault(call.kind, {"bytes": {}, "kernels": [0, 0]})
+        row = rows.setdefault(call.kind, {"bytes": {}, "again": {}, "kernels": [0, 0]})
         row["bytes"].setdefault(call.backward, []).append(n["bytes"])
+        if "again" in n:
+            row["again"].setdefault(call.backward, []).append(n["again"])
         row["kernels"][call.backward] += 1
     out = []
     fused = {
         back: [n["bytes"] for call, n in calls if call.kind == "fused" and call.backward is back]
         for back in (False, True)
     }
+    again = {
+        back: [n["again"] for call, n in calls if "again" in n and call.backward is back]
+        for back in (False, True)
+    }
+    none = Polynomial(())
     chained = next((kind for kind in FUSABLE if kind in rows), None)
     for kind, row in rows.items():
         each = {back: fit.total(row["bytes"].get(back, [])) for back in (False, True)}
         compiled = each
         if kind in FUSABLE:  # chains are of several classes: counted once, with the first of them
-            none = Polynomial(())
             compiled = {b: fit.total(fused[b]) if kind == chained else none for b in fused}
         written = {
-            "operators": "convolution" if kind == NARROW else kind,
+            "operators": kind,
             "forward": each[False],
             "backward": each[True],
             "fused_forward": compiled[False],
             "fused_backward": compiled[True],
+            "again": fit.total(row["again"].get(False, [])),
+            "again_backward": fit.total(row["again"].get(True, [])),
+            "fused_again": fit.total(again[False]) if kind == chained else none,
+            "fused_again_backward": fit.total(again[True]) if kind == chained else none,
             "kernels": row["kernels"][0],
             "kernels_backward": row["kernels"][1],
         }

@@ -47,6 +47,9 @@ _CLASSES = {
     ),
 }
 _CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
+# norms whose statistics are of more than a row that a block of threads keeps: the tensors of an
+# image's size are read for sums, and again for what is made of these
+_TWICE = "batch_norm", "group_norm"
 _GEMMS = ("mm", "addmm", "_grouped_mm", "grouped_mm_fallback")
 _BATCHED = ("bmm", "baddbmm")
 _ATTENTIONS = (
@@ -84,6 +87,11 @@ def kind_of(name: str) -> str:
     return _CLASS_OF.get(name, "elementwise")
 
 
+def passes(name: str) -> int:
+    """Times that an operator reads its inputs."""
+    return 2 if any(norm in name for norm in _TWICE) else 1
+
+
 def gemm_sizes(name: str, args: tuple[Any, ...]) -> dict[str, int]:
     """Rows, inner width, columns and matrices side by side of a product."""
     left, right = (args[1], args[2]) if name == "addmm" else (args[0], args[1])
@@ -100,15 +108,12 @@ def batched_sizes(name: str, args: tuple[Any, ...]) -> dict[str, int]:
     return {"batch": left.shape[0], "m": left.shape[1], "k": left.shape[2], "n": right.shape[2]}
 
 
-_GROUPS, _GROUPS_BACKWARD = 8, 9  # arguments of a convolution, and of its backward
-_NARROW = 16  # channels of a group that no tile of a tensor core is filled by
+_OUTPUT_MASK = 10  # of a convolution's backward: whether input, weight and bias have gradients
 
 
-def is_narrow(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether a convolution works channel by channel, or nearly so: bound by memory."""
-    back = name != "convolution"
-    weight, groups = args[2 if back else 1], args[_GROUPS_BACKWARD if back else _GROUPS]
-    return groups > 1 and min(weight.shape[0] // groups, weight.shape[1]) < _NARROW
+def has_input_gradient(args: tuple[Any, ...]) -> bool:
+    """Whether the backward of a convolution computes the gradient of its input."""
+    return bool(args[_OUTPUT_MASK][0])
 
 
 def convolution_sizes(args: tuple[Any, ...], output: Any) -> dict[str, int]:

@@ -104,11 +104,16 @@ def _as_it_is(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return tensor
 
 
+def dtype_of(autocast: bool) -> torch.dtype:
+    """Of weights and inputs."""
+    return torch.float32 if autocast else torch.bfloat16
+
+
 @contextlib.contextmanager
-def without_data() -> Iterator[None]:
-    """What is made inside is 16 bit wide and has no data; kernels are those of CUDA."""
+def without_data(autocast: bool = False) -> Iterator[None]:
+    """What is made inside has no data and the type of `dtype_of`; kernels are those of CUDA."""
     default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_dtype(dtype_of(autocast))
     try:
         with shapes(), as_cuda():
             yield

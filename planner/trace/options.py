@@ -16,4 +16,5 @@ class TraceOptions(Record):
     name: str | None = None
     length: int | None = None
     sample: Literal["image", "pair", "clip", "sample"] | None = None
+    autocast: bool = False
     trust_remote_code: bool = False

@@ -59,6 +59,7 @@ class _Chain:
     backward: bool
     entering: dict[int, _Storage] = field(default_factory=dict)
     made: list[_Storage] = field(default_factory=list)
+    again: int = 0  # bytes that norms read a second time
 
 
 @dataclass
@@ -93,6 +94,7 @@ class Recorder(TorchDispatchMode):
         self.owner: dict[str, int] = {}  # region of a parameter
         for name, weight in model.named_parameters():
             self.weights.setdefault(weight.untyped_storage()._cdata, name)
+        self.casts: list[torch.Tensor] = []
         self.hidden: set[int] = set()  # storages of inputs of the current block
         self.mask: dict[str, Any] = {}  # words of the next attention
         self.backwards = False
@@ -172,11 +174,20 @@ class Recorder(TorchDispatchMode):
             if kind in FUSABLE:
                 self.chains[self.chain] = _Chain(region, backward)
         read, written = self._moved(region, inputs, fresh if fresh else outputs, bool(kind))
+        if name == "_to_copy" and (weight := self._weight(args)):  # autocast: a weight in 16 bit
+            self.weights[outputs[0].untyped_storage()._cdata] = weight
+            self.casts.append(outputs[0])  # lest another tensor comes to lie there
+            return result  # counted by the stack, with all weights
+        again = (classes.passes(name) - 1) * read
+        if kind in FUSABLE:
+            self.chains[self.chain].again += again
         if not kind:
             return result
         call = Call(name, self.stack[-1] if self.stack and not backward else "", kind, backward)
         self._sized(call, name, args, outputs)
-        call.numbers["bytes"] = read + written
+        call.numbers["bytes"] = read + again + written
+        if again:
+            call.numbers["again"] = again
         call.numbers["made"] = sum(x.numel() for x in (fresh or outputs))
         self.regions[region].calls.append(call)
         return result
@@ -196,11 +207,12 @@ class Recorder(TorchDispatchMode):
             call.words["weight"] = self._weight(args[:1])
         elif call.kind == BATCHED:
             call.numbers |= classes.batched_sizes(name, args)
-        elif call.kind == CONVOLUTION and classes.is_narrow(name, args):
-            call.kind = "narrow convolution"
-        elif call.kind == CONVOLUTION and name == "convolution":
-            call.numbers |= classes.convolution_sizes(args, outputs[0])
+        elif call.kind == CONVOLUTION:
             call.words["weight"] = self._weight(args)
+            if name == "convolution":
+                call.numbers |= classes.convolution_sizes(args, outputs[0])
+            else:
+                call.words["input_gradient"] = classes.has_input_gradient(args)
         elif call.kind == ATTENTION and not name.endswith("backward"):
             call.numbers |= classes.attention_sizes(args)
             causal = classes.is_causal(name, args)
@@ -303,7 +315,7 @@ class Recorder(TorchDispatchMode):
             for each in chain.entering.values():
                 sources = [each] if each.again is None or not chain.backward else each.again
                 entering |= {id(source): source for source in sources}
-            moved = sum(each.size for each in entering.values()) + sum(leaving)
+            moved = sum(each.size for each in entering.values()) + sum(leaving) + chain.again
             call = Call("fused", "", "fused", chain.backward, {"bytes": moved})
             self.regions[chain.region].calls.append(call)
         return decided

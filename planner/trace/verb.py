@@ -63,6 +63,7 @@ def _answer(options: TraceOptions) -> dict[str, Any]:
         "seconds": SECONDS,
         "trust": options.trust_remote_code,
         "length": options.length,
+        "autocast": options.autocast,
     }
     command = [sys.executable, "-m", "planner.trace.worker", json.dumps(request)]
     try:

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_map
 from planner.specs.polynomial import NONE
 from planner.trace import aggregate, fit, head, kernels
 from planner.trace.aggregate import Block, TraceError
+from planner.trace.autocast import as_on_cuda
 from planner.trace.blocks import blocks_of
 from planner.trace.record import Recorded, Recorder, step
 from planner.trace.target import Target
@@ -56,13 +57,13 @@ def limit(memory_bytes: int, seconds: int) -> None:
     sys.addaudithook(_no_network)
 
 
-def _cast(module: nn.Module) -> nn.Module:
-    """Floating-point parameters and buffers in 16 bit; nn.Module.to cannot swap fake tensors."""
+def _cast(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Floating-point parameters in one type; nn.Module.to cannot swap fake tensors."""
     seen: dict[int, nn.Parameter] = {}
     for child in module.modules():
         for name, weight in child._parameters.items():
             if weight is not None and weight.is_floating_point():
-                data = torch.empty(weight.shape, dtype=torch.bfloat16)
+                data = torch.empty(weight.shape, dtype=dtype)
                 swapped = nn.Parameter(data, weight.requires_grad)
                 child._parameters[name] = seen.setdefault(id(weight), swapped)
         for name, buffer in child._buffers.items():
@@ -71,10 +72,10 @@ def _cast(module: nn.Module) -> nn.Module:
     return module
 
 
-def _with_dtype(inputs: Any) -> Any:
+def _with_dtype(inputs: Any, dtype: torch.dtype) -> Any:
     def change(x: Any) -> Any:
-        wide = isinstance(x, torch.Tensor) and x.is_floating_point()
-        return x.to(torch.bfloat16) if wide else x
+        real = isinstance(x, torch.Tensor) and x.is_floating_point()
+        return x.to(dtype) if real else x
 
     return tree_map(change, inputs)
 
@@ -89,33 +90,36 @@ def _sizes(traced: Target) -> tuple[list[tuple[int, int]], list[fit.Powers]]:
     return [*sizes, (_BATCHES[2], lengths[3])], fit.powers_of(3, 2)
 
 
-def trace(traced: Target) -> dict[str, Any]:
+def trace(traced: Target, autocast: bool = False) -> dict[str, Any]:
     """The model of a target as the keys of a model file, and what was counted besides. Runs inside
-    of `kernels.without_data`, as what makes the target does."""
+    of `kernels.without_data`, as what makes the target does. autocast: weights in 32 bit, operators
+    in the types of torch.autocast; else all in 16 bit."""
     try:
-        return _traced(traced)
+        return _traced(traced, autocast)
     except TraceError:
         if traced.otherwise is None:
             raise
-        return _traced(traced.otherwise)
+        return _traced(traced.otherwise, autocast)
 
 
-def _traced(traced: Target) -> dict[str, Any]:
+def _traced(traced: Target, autocast: bool) -> dict[str, Any]:
     sizes, powers = _sizes(traced)
+    dtype = kernels.dtype_of(autocast)
     started, steps, recorders = time.monotonic(), list[Recorded](), list[Recorder]()
     module, blocks, output = None, set[str](), None
     for batch, tokens in sizes:
         if module is None or traced.rebuilds:
             module, inputs = traced.build(batch, tokens)
-            module = _cast(module).train()
+            module = _cast(module, dtype).train()
             blocks = blocks_of(module)
         else:
             _, inputs = traced.build(batch, tokens)
         for weight in module.parameters():
             weight.grad = None
-        recorded, recorder, output = step(
-            module, _call(module, _with_dtype(inputs)), blocks, torch.bfloat16, kernels.attach
-        )
+        run = _call(module, _with_dtype(inputs, dtype))
+        if autocast:
+            run = as_on_cuda()(run)
+        recorded, recorder, output = step(module, run, blocks, torch.bfloat16, kernels.attach)
         steps.append(recorded)
         recorders.append(recorder)
     again = recorders[-1].fused()  # of the largest size
@@ -219,9 +223,9 @@ def main() -> None:
     limit(request["memory_bytes"], request["seconds"])
     text = request["target"]
     try:
-        with kernels.without_data():
+        with kernels.without_data(request["autocast"]):
             traced = shortened(target(text, request["trust"]), request["length"])
-            answer = trace(traced)
+            answer = trace(traced, request["autocast"])
     except TraceError as error:
         answer = {"error": str(error)}
     except DataDependentOutputException as error:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate.layer.matmul import gemm_s, weight_gemms
+from planner.estimate.layer.gemm import gemm_s
+from planner.estimate.layer.matmul import weight_gemms
 from planner.estimate.layer.operators import copy_s, stream_ratio, stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine

@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.estimate import uneven
 from planner.estimate.layer import context, mixers
-from planner.estimate.layer.matmul import UNALIGNED_WEIGHT, gemm_s
+from planner.estimate.layer.gemm import UNALIGNED_WEIGHT, gemm_s
 from planner.estimate.layer.operators import stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape, core_flop
 from planner.estimate.machine import Machine

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.estimate.layer.matmul import UNALIGNED_WEIGHT, Gemm, gemm_s, weight_gemms_s
+from planner.estimate.layer.gemm import UNALIGNED_WEIGHT, Gemm, gemm_s
+from planner.estimate.layer.matmul import weight_gemms_s
 from planner.estimate.layer.operators import (
     NORM_KERNELS_BACK,
     copy_s,

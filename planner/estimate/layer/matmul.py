@@ -4,44 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from planner.estimate.layer.convolution import convolution_s
+from planner.estimate.layer.gemm import UNALIGNED_WEIGHT, Gemm, gemm_s
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import loops_experts
-from planner.formulas import casts, kernels
+from planner.formulas import kernels
 from planner.formulas.params import stream_of
 from planner.ledger import Array
 from planner.specs.parts import Moe, Product
 from planner.specs.plan import Plan
 from planner.specs.precision import Recipe
 
-# share of the matrix rate that the GEMMs of a weight keep when a width is no multiple of 16 B: a
-# vocabulary of 50257 in place of 50304 costs nanoGPT's 124M model about a quarter more time
-# (Karpathy, 2023-02-03, recalled), the aligned head being a quarter of it; an RTX 3090 loses 4 %
-# (RobertRiachi/nanoPALM#6)
-UNALIGNED_WEIGHT = 0.5
 _Gemms = tuple[Product, ...] | Moe  # what is computed as one: products, or routed experts
 # bytes per weight to read and to write an fp32 gradient that a GEMM accumulates into
 _ACCUMULATED = 8.0
-
-
-@dataclass(frozen=True)
-class Gemm:
-    """One GEMM of a layer forward: (m x k) (k x n), the weight being k x n."""
-
-    name: str
-    m: Array  # tokens
-    n: Array
-    k: Array
-    batch: Array = 1.0  # independent ones: local experts
-    per_layer: Array = 1.0  # how many a mean layer has, over dense and expert layers
-    low: bool = True  # in 8 or 4 bit where the recipe is
-    routed: bool = False  # of routed experts
-    taps: float = 1.0  # of a convolution, pixels of its kernel
-    read: Array | None = None  # elements of its input, where they are not m x k
 
 
 def weight_gemms(shape: LayerShape) -> Iterator[Gemm]:
@@ -96,6 +76,7 @@ def _gemm(shape: LayerShape, products: tuple[Product, ...], joined: bool, share:
         low=first.low,
         taps=float(first.taps),
         read=_read(shape, first),
+        input_gradient=first.input_gradient,
     )
 
 
@@ -120,7 +101,7 @@ def _experts(shape: LayerShape, moe: Moe, share: float) -> Iterator[Gemm]:
 def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
     """Seconds of a GEMM forward, of its dgrad and of its wgrad."""
     if p.read is not None:
-        return _convolution_s(plan, m, p)
+        return convolution_s(plan, m, p)
     recipe = plan.recipe if p.low else None
     wide = _weight_gemms_s(plan, m, p, None)
     if recipe is None:
@@ -158,26 +139,6 @@ def _weight_gemms_s(plan: Plan, m: Machine, p: Gemm, recipe: Recipe | None) -> B
     return BothWays(pass_s(p.m, p.n, p.k), gradients)
 
 
-def _convolution_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
-    """Seconds of a convolution as the GEMMs over its windows (implicit GEMM, Chetlur et al. 2014,
-    arXiv 1410.0759), which read a pixel once from memory, however many windows have it. The input
-    gradient is a convolution of the output gradient."""
-    width, read = plan.training.element_bytes, p.read
-    windows = width * (read - p.m * p.k * p.batch)  # negative
-    channels = p.k / p.taps
-    alignment = kernels.alignment_frac(p.n, channels, width, UNALIGNED_WEIGHT)
-
-    def pass_s(rows: Array, columns: Array, inner: Array, extra_bytes: Array) -> Array:
-        sizes = rows, columns, inner, p.batch
-        return gemm_s(plan, m, *sizes, extra_bytes=extra_bytes, alignment=alignment)
-
-    again = width * (p.batch * p.m * (p.n * (1 - p.taps) - channels) + read)
-    gradients = pass_s(p.m, channels, p.n * p.taps, again)
-    if plan.gradients_frac:
-        gradients = gradients + plan.gradients_frac * pass_s(p.k, p.n, p.m, windows)
-    return BothWays(pass_s(p.m, p.n, p.k, windows), gradients)
-
-
 def casts_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
     """Seconds to cast the input of a GEMM forward, and the gradient of its output backward."""
     recipe = plan.recipe if p.low and p.read is None else None
@@ -198,57 +159,3 @@ def casts_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
         )
 
     return BothWays(cast_s(p.k), cast_s(p.n))
-
-
-def gemm_s(
-    plan: Plan,
-    m: Machine,
-    rows: Array,
-    columns: Array,
-    inner: Array,
-    batch: Array = 1.0,
-    *,
-    recipe: Recipe | None = None,
-    extra_bytes: Array = 0.0,
-    alignment: Array = 1.0,
-) -> Array:
-    """Seconds of one GEMM on this machine, without the casts of its operands.
-
-    alignment: share of the matrix rate that its widths leave.
-    """
-    if "alignment" in m.without:
-        alignment = 1.0
-    rate, width = m.wide_rate, plan.training.element_bytes
-    if recipe is not None:
-        rate = m.dense_rate * m.recipe_frac
-        width = float(casts.operand_bytes(recipe.element, recipe.scale, recipe.block))
-    sizes = rows, columns, inner, batch
-    return gemm_at_rate_s(m, sizes, rate, width, extra_bytes=extra_bytes, alignment=alignment)
-
-
-def gemm_at_rate_s(
-    m: Machine,
-    sizes: tuple[Array, Array, Array, Array],
-    rate: Array,
-    width: float,
-    *,
-    extra_bytes: Array = 0.0,
-    alignment: Array = 1.0,
-) -> Array:
-    """Seconds of one GEMM. sizes: rows, columns, inner, batch; rate: FLOP/s at the full clock;
-    width: bytes of an operand's element."""
-    return kernels.gemm_s(
-        *sizes,
-        extra_bytes,
-        width,
-        alignment,
-        rate_flop_per_s=rate * m.sustained_clock,
-        compute_units=m.compute_units,
-        efficiency=m.gemm_efficiency,
-        tile_exponent=m.gemm_tile_exponent,
-        tile_overhead_s=m.gemm_tile_overhead,
-        wave_softness=m.gemm_wave_softness,
-        launch_s=m.gemm_launch,
-        memory_bytes_per_s=m.memory_bandwidth,
-        memory_frac=m.gemm_memory_frac,
-    )

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from planner.estimate.layer import dispatch, mixers
-from planner.estimate.layer.matmul import Gemm
+from planner.estimate.layer.gemm import Gemm
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import split_experts
@@ -25,6 +25,7 @@ from planner.specs.model import ModelSpec
 from planner.specs.parts import Attended, Attention, Latent, Mlp, Moe, Part
 from planner.specs.parts.base import Moved
 from planner.specs.plan import Plan
+from planner.specs.polynomial import Polynomial
 
 _COUNTED_ELEMENT = 2.0  # bytes of the elements for which the bytes below are counted
 
@@ -191,11 +192,16 @@ def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Ar
 def _moved_s(shape: LayerShape, m: Machine, moved: Moved) -> BothWays[Array]:
     """Seconds of a class of operators of a traced block, chains of them fused by a compiler."""
     samples, length = shape.micro_batch, shape.tokens / shape.micro_batch
-    fused = bool(shape.plan.training.compile)
-    forward, backward = (
-        stream_s(shape.plan, m, each.at(samples, length), 0.0 if fused else launches)
-        for each, launches in zip(moved.fused if fused else moved.apart, moved.kernels, strict=True)
-    )
+    training = shape.plan.training
+    fused, once = bool(training.compile), float(training.fused_norm is True)
+    ratio = training.element_bytes / _COUNTED_ELEMENT
+
+    def seconds(each: Polynomial, again: Polynomial, launches: float) -> Array:
+        counted = each.at(samples, length) - once * again.at(samples, length)
+        return copy_s(m, ratio * counted) + (0.0 if fused else launches) * m.kernel_gap
+
+    both = (moved.fused, moved.fused_again) if fused else (moved.apart, moved.again)
+    forward, backward = (seconds(*way) for way in zip(*both, moved.kernels, strict=True))
     return BothWays(forward, backward)
 
 

@@ -48,6 +48,7 @@ class TrainingOptions(Record):
     compile: bool = False
     fused_kernels: bool = False
     fused_norm: bool | None = None
+    channels_last: bool = False
     overlap: bool | None = None
     loss_kernel: LossKernel | None = None
     loss_chunks: int = 1

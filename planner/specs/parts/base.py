@@ -114,6 +114,7 @@ class Product:
     rows: Polynomial | None = None
     pixels: Polynomial | None = None
     groups: int = 1
+    input_gradient: bool = True  # of a convolution: what the model is given needs none
 
 
 @dataclass(frozen=True)
@@ -212,11 +213,14 @@ class Streamed:
 @dataclass(frozen=True)
 class Moved:
     """Operators of a traced block that are bound by bandwidth: bytes forward and backward, counted
-    for elements of 16 bit, operator by operator and with chains of them fused; kernels of both."""
+    for elements of 16 bit, operator by operator and with chains of them fused; the part that
+    norms read a second time; kernels of both."""
 
     name: str
     apart: tuple[Polynomial, Polynomial]
     fused: tuple[Polynomial, Polynomial]
+    again: tuple[Polynomial, Polynomial]
+    fused_again: tuple[Polynomial, Polynomial]
     kernels: tuple[float, float]
 
 

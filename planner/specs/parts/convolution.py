@@ -72,6 +72,7 @@ class Convolution(Part):
             source_tokens=self.positions,
             taps=self.kernel**2,
             read=self.read,
+            input_gradient=not self.keeps_input,
         )
 
     @property

@@ -36,7 +36,7 @@ MOST_PARAMETERS = 10**13
 _MOST_ROWS = 400  # of a block
 _MOST_KERNELS = 10_000_000
 Operators = Literal[
-    "normalisation", "softmax", "elementwise", "reduction", "gather", "copy", "convolution", "scan"
+    "normalisation", "softmax", "elementwise", "reduction", "gather", "copy", "scan"
 ]
 
 
@@ -52,6 +52,7 @@ class Gemm(Spec):
     shared: int = Field(default=0, ge=0, le=100_000)  # times whose weight is counted elsewhere
     taps: int = Field(default=1, ge=1, le=1_000_000)  # pixels of a kernel, part of k
     read: Count | None = None  # elements of a convolution's input
+    input_gradient: bool = True  # False: of a convolution over what the model is given
 
 
 class Multiplied(Spec):
@@ -87,6 +88,10 @@ class Moves(Spec):
     backward: Count = NONE
     fused_forward: Count = NONE  # chains of them as one kernel each
     fused_backward: Count = NONE
+    again: Count = NONE  # of these, what norms read a second time, after their statistics
+    again_backward: Count = NONE
+    fused_again: Count = NONE
+    fused_again_backward: Count = NONE
     kernels: int = Field(default=0, ge=0, le=_MOST_KERNELS)
     kernels_backward: int = Field(default=0, ge=0, le=_MOST_KERNELS)
 
@@ -140,6 +145,7 @@ class Traced(Part):
                 groups=gemm.groups,
                 taps=gemm.taps,
                 pixels=gemm.read,
+                input_gradient=gemm.input_gradient,
             )
 
     def core(self) -> tuple[Core, ...]:
@@ -167,6 +173,8 @@ class Traced(Part):
                 f"traced/{each.operators}",
                 (each.forward, each.backward),
                 (each.fused_forward, each.fused_backward),
+                (each.again, each.again_backward),
+                (each.fused_again, each.fused_again_backward),
                 (float(each.kernels), float(each.kernels_backward)),
             )
             for each in self.moves
