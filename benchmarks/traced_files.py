@@ -4,7 +4,8 @@ timm.
     python -m benchmarks.traced_files [NAME ...]
 
 Needs these libraries. Each entry has its keys of a published config.json beside the defaults of its
-class, and where they were read; the file counts the parameters of the class exactly.
+class, and where they are from, as copies in public repositories have them. What they give is
+checked by the number of parameters, which is that of the published weights.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _TEXT_3B = {
     "max_position_embeddings": 128000,
     "tie_word_embeddings": True,
 }
+_QWEN25_VISION = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16}
 _QWEN3_TEXT = {
     "vocab_size": 151936,
     "hidden_size": 2560,
@@ -177,7 +179,7 @@ FILES = {
     "qwen2.5-vl-3b": Shipped(
         "Qwen2.5-VL 3B (one image of 448 x 448 in a sequence)",
         "qwen2_5_vl Qwen2_5_VLForConditionalGeneration",
-        {"text_config": _TEXT_3B, "vision_config": {"out_hidden_size": 2048}}
+        {"text_config": _TEXT_3B, "vision_config": {**_QWEN25_VISION, "out_hidden_size": 2048}}
         | {"tie_word_embeddings": True},
         "Qwen/Qwen2.5-VL-3B-Instruct config.json",
         ("Qwen/Qwen2.5-VL-3B-Instruct",),
@@ -185,7 +187,7 @@ FILES = {
     "qwen2.5-vl-7b": Shipped(
         "Qwen2.5-VL 7B (one image of 448 x 448 in a sequence)",
         "qwen2_5_vl Qwen2_5_VLForConditionalGeneration",
-        {"text_config": _TEXT_7B, "vision_config": {"out_hidden_size": 3584}},
+        {"text_config": _TEXT_7B, "vision_config": {**_QWEN25_VISION, "out_hidden_size": 3584}},
         "Qwen/Qwen2.5-VL-7B-Instruct config.json",
         ("Qwen/Qwen2.5-VL-7B-Instruct",),
         ("qwen2.5-vl",),
@@ -222,7 +224,7 @@ def text_of(name: str) -> tuple[str, dict[str, Any]]:
         answer = worker.trace(target_of(entry))
     keys = verb._keys(TraceOptions(target=name, name=name), answer)
     named = f", {entry.kind.split()[1]}" if " " in entry.kind else ""
-    keyed = "" if entry.kind.startswith("timm:") else f"; keys: {entry.read}, read 2026-11-28"
+    keyed = "" if entry.kind.startswith("timm:") else f"; keys: {entry.read}"
     source = f"{answer['source']}{named}{keyed}"
     first: dict[str, Any] = {"name": name, "title": entry.title}
     first |= {"aliases": [*entry.aliases], "hub": [*entry.hub], "source": source}

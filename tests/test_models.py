@@ -369,3 +369,22 @@ def test_layers_of_both_kinds_make_all_layers(spec: ModelSpec) -> None:
     assert spec.dense_layers + spec.moe_layers == spec.layers
     assert spec.dense_layers >= 0
     assert spec.moe_layers >= 0
+
+
+PUBLISHED = {  # of the files of weights; of timm the counts in its results table
+    "convnext-base": 88_591_464,
+    "dinov2-large": 304_367_616,  # without the token of masked patches
+    "efficientnet-b0": 5_288_548,
+    "modernbert-base": 149_655_232,
+    "qwen2.5-vl-3b": 3_754_622_976,
+    "qwen2.5-vl-7b": 8_292_166_656,
+    "sd-1.5-unet": 859_520_964,
+    "sdxl-unet": 2_567_463_684,
+    "whisper-small": 241_734_912,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_traced_files_have_the_parameters_of_the_published_weights(name: str) -> None:
+    model = catalog.load("models", ModelSpec, name)
+    assert parameter_count(model) == PUBLISHED[name]
