@@ -6,8 +6,8 @@
 Every type of transformers with a class of a group, in a drawn order, as its configuration class
 builds it but with few layers, and a drawn set of timm, torchvision and diffusers. Per model, at a
 batch and a length that were not traced: FLOP forward by torch's FlopCounterMode, and bytes that
-autograd saves by saved_tensors_hooks, against those of the traced file. Convolutions of narrow
-groups, which a file prices by their bytes, are left out of both counts. The last column is the time
+autograd saves by saved_tensors_hooks, against the traced file. Convolutions of narrow groups, which
+a file prices by their bytes, are left out of both counts. The last column is the time
 of a trace.
 """
 
@@ -193,13 +193,13 @@ def counted(target: Target, batch: int, tokens: int) -> tuple[float, float]:
         mapping[torch.ops.transformers.grouped_mm_fallback] = _grouped
     counter = FlopCounterMode(display=False, custom_mapping=mapping)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), counter:
-        output = worker._call(module, worker._with_dtype(inputs))()
+        output = worker._call(module, worker._with_dtype(inputs, torch.bfloat16))()
     del output
     return float(counter.get_total_flops()), float(sum(size for size, _ in bytes_of.values()))
 
 
 def row(make: Callable[[], Target], name: str) -> dict[str, Any]:
-    """What is printed of a model."""
+    """Printed figures of a model."""
     began = time.monotonic()
     with kernels.without_data():
         target = make()

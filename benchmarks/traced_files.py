@@ -5,7 +5,7 @@ timm.
 
 Needs these libraries. Each entry has its keys of a published config.json beside the defaults of its
 class, and where they are from, as copies in public repositories have them. What they give is
-checked by the number of parameters, which is that of the published weights.
+checked by the number of parameters, which equals the published weights.
 """
 
 from __future__ import annotations

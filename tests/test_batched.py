@@ -211,7 +211,7 @@ def test_what_is_too_much_for_one_batch_is_said_of_it_alone(
 
 
 def near(a: Any, b: Any) -> bool:
-    """The same up to rounding, part by part; a component of no seconds may be left out."""
+    """Equal up to rounding, part by part; a component without seconds may be left out."""
     if isinstance(a, dict):
         return all(near(a.get(key, 0.0), b.get(key, 0.0)) for key in {**a, **b})
     if isinstance(a, list):

@@ -23,14 +23,22 @@ from law_plans import (
     plan,
 )
 
-from planner.estimate import evaluate
+from planner.estimate import Estimates, evaluate
 from planner.estimate.layer import padded_vocab
 from planner.estimate.memory import state_ledger
 from planner.formulas.params import parameter_count
 from planner.formulas.rules import check
 from planner.inputs import catalog
+from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.model import ModelSpec
+
+
+def most_of(estimates: Estimates, name: str) -> Array:
+    """Bytes of a component in the phase that has most of it."""
+    phases = [phase[name] for stage in estimates.memory.timeline for phase in stage]
+    largest: Array = np.max(phases, axis=0)
+    return largest
 
 
 @settings(max_examples=40, deadline=None)
@@ -41,7 +49,7 @@ def test_shards_never_raise_the_bytes_of_a_state(software: str, gpus: int, shape
         plans.rows(gpus, *({"zero": zero} for zero in (0, 1, 2, 3))),
     )
     for name in ("parameters", "gradients", "optimizer"):
-        assert (np.diff(estimates.memory.components[name]) <= 0).all(), name
+        assert (np.diff(most_of(estimates, name)) <= 0).all(), name
     groups = [group for group in (1, 2, 4, 8, 16, 32, 64) if group <= gpus]
     hybrid = evaluate(
         plan(software, shape, gpus=gpus),
@@ -169,7 +177,8 @@ def test_more_gpus_never_raise_memory_under_zero_3(
             ).memory.device[0]
         )
 
-    assert needed(4 * 2**nodes) < needed(2 * 2**nodes)
+    # whole tensors are dealt to ranks: more than there are tensors share nothing more
+    assert needed(4 * 2**nodes) <= needed(2 * 2**nodes)
 
 
 @pytest.mark.parametrize("software", STACKS)

@@ -118,7 +118,9 @@ def test_matrices_are_the_weights_of_the_gemms() -> None:
         kept = model.layers * float(sum(entry.elements for entry in result)[0])
         leaves = parameter_leaves(model)
         weights = sum(x.count * x.times for x in leaves if x.matmul and x.place == "layer")
-        assert kept == pytest.approx(weights, rel=0.01), model.name
+        # kernels of few channels each are products, and no matrix that an optimizer factors
+        rel = 0.05 if model.convolves else 0.01
+        assert kept == pytest.approx(weights, rel=rel), model.name
 
 
 def test_muon_shares_matrices_and_adam_the_rest() -> None:

@@ -84,7 +84,7 @@ def test_bytes_of_every_rank(seen: list[dict[str, dict[str, int]]], mode: str, s
         "zero-1",
         "optimizer",
     ):  # ZeroRedundancyOptimizer deals out whole tensors: even to one of them
-        assert sum(saw) == RANKS * items[0]
+        assert max(saw) == items[0]  # the fullest rank
         assert saw == pytest.approx(RANKS * items, rel=0.02)
     else:
         assert saw == (items if mode == "pipeline" else RANKS * items)

@@ -64,7 +64,7 @@ class Scored:
         return self.seconds / self.row.step_s - 1
 
     @property
-    def held(self) -> bool:
+    def is_in_band(self) -> bool:
         """Whether the 80 % band has the measured time."""
         return self.low <= self.row.step_s <= self.high
 
@@ -98,7 +98,7 @@ def summary(scored: Sequence[Scored]) -> Block:
                 f"{100 * statistics.median(absolute):.1f}",
                 f"{100 * statistics.mean(errors):+.1f}",
                 f"{100 * max(errors, key=abs):+.0f}",
-                f"{100 * statistics.mean(each.held for each in group):.0f}",
+                f"{100 * statistics.mean(each.is_in_band for each in group):.0f}",
             ]
         )
     header = ["suite", ">rows", ">mean %", ">median %", ">bias %", ">worst %", ">in band %"]

@@ -25,6 +25,7 @@ from planner.specs.stack import StackSpec
 from planner.units import show
 
 BATCH_TOKENS = 4 * 2**20  # tokens per step where no batch is published: those of Llama 2
+BATCH_SAMPLES = 1024  # of models that count images, clips or sounds
 _BATCH_SOURCE = "the 4 Mi tokens of Llama 2 are taken, arXiv 2307.09288 table 1"
 # a batch is rounded by up to this share, so that more data-parallel degrees divide it. A choice:
 # 15 x 2^k is 6.7 % from the next power of two, and stays as it was published
@@ -68,7 +69,7 @@ def default_batch(options: Options, model: ModelSpec, seq_len: int) -> Batch:
 def default_batches(requests: Sequence[Options], model: ModelSpec, seq_len: int) -> list[Batch]:
     """A global batch for each of these requests of one model and sequence length: the same for all
     of which some layout divides one near the wanted number of tokens, else each its own."""
-    tokens, source, published = _wanted(model)
+    tokens, source, published = _wanted(model, seq_len)
     wanted = tokens / seq_len
     sizes = _near(wanted)
     degrees = [_replicas(options, model, seq_len) for options in requests]
@@ -95,9 +96,12 @@ def largest_published() -> tuple[str, int]:
     return largest.title or largest.name, int(largest.published.batch_tokens or 0)
 
 
-def _wanted(model: ModelSpec) -> tuple[float, str, bool]:
+def _wanted(model: ModelSpec, seq_len: int) -> tuple[float, str, bool]:
     """Tokens per step, where they come from, and whether the model's authors published them."""
     published, tokens = model.published.batch, model.published.batch_tokens
+    if model.sample and published is None:
+        why = f"none is published for {model.name}; a choice, as most networks of images have"
+        return float(BATCH_SAMPLES * seq_len), why, False
     if published is None or tokens is None:
         return float(BATCH_TOKENS), f"none is published for {model.name}, {_BATCH_SOURCE}", False
     ramp = f", {published.ramp}" if published.ramp else ""

@@ -342,8 +342,9 @@ def _node(request: OfCluster) -> str | None:
 
 @cache
 def _largest_node() -> int:
-    """Most GPUs that a node or an NVLink domain of the catalogue has."""
-    nodes = [entry.node for entry in catalog.load_all("gpus", GpuSpec)]
+    """Most GPUs of a node or an NVLink domain in the catalogue, without slices of TPUs."""
+    gpus = catalog.load_all("gpus", GpuSpec)
+    nodes = [entry.node for entry in gpus if entry.vendor != "google"]
     return max(node.nvlink_domain or node.gpus_per_node for node in nodes)
 
 

@@ -12,7 +12,7 @@ from planner.estimate.factored import Space
 from planner.formulas.divisors import divisors
 from planner.formulas.experts import tensor_of
 from planner.formulas.stages import ENDS, equal_chunks, largest_chunk
-from planner.inputs.degrees import LEAST_MAX_TP, longest_context
+from planner.inputs.degrees import LEAST_MAX_TP, contexts_of, longest_context
 from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.specs.capabilities import has, values
@@ -99,11 +99,12 @@ def degrees(plan: Plan) -> dict[str, list[int]]:
     elif not has(stack, "pipeline_layout") or plan.request.uneven_stages is False:
         pps = [p for p in pps if equal_chunks(plan, p, 1)]
     heads = shared_heads(model)
-    longest = longest_context(plan.training.seq_len)
+    length = plan.training.seq_len
+    contexts = contexts_of(length, longest_context(length))
     return {
         "tp": [t for t in parts if t <= most and heads % t == 0] if values(stack, "tp") else [1],
         "pp": pps,
-        "cp": [c for c in parts if c <= longest] if values(stack, "cp") else [1],
+        "cp": [c for c in parts if c in contexts] if values(stack, "cp") else [1],
     }
 
 

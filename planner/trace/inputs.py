@@ -287,12 +287,23 @@ def _clips(config: Any) -> Iterator[Callable[[int], Given]]:
     yield lambda b: {"pixel_values_videos": torch.randn(b, frames, channels, height, width)}
 
 
+# configurations' names of the bands of a spectrum
+_BANDS = (
+    "num_mel_bins",
+    "feature_projection_input_dim",
+    "input_feat_per_channel",
+    "input_feat_size",
+    "input_dim",
+    "mel_bins",
+    "n_mels",
+    "input_size",
+    "num_mels",
+)
+
+
 def _spectra(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     audio = _part(config, "audio_config", "encoder_config", "audio_encoder_config", "speech_config")
-    bands = _number(
-        audio, "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel",
-        "input_feat_size", "input_dim", "mel_bins", "n_mels", "input_size", "num_mels",
-    )  # fmt: skip
+    bands = _number(audio, *_BANDS)
     bands = bands or 80
     channels = _number(audio, "input_channels") or 1
     frames = 2 * (_number(audio, "max_source_positions") or _FRAMES // 2)

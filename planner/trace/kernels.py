@@ -1,4 +1,4 @@
-"""Kernels that CUDA has in place of those of torch on a CPU, while a model is traced."""
+"""Kernels of CUDA in place of torch's on a CPU, while a model is traced."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def dtype_of(autocast: bool) -> torch.dtype:
 
 @contextlib.contextmanager
 def without_data(autocast: bool = False) -> Iterator[None]:
-    """What is made inside has no data and the type of `dtype_of`; kernels are those of CUDA."""
+    """Tensors made inside have no data and the type of `dtype_of`; kernels are CUDA's."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(dtype_of(autocast))
     try:

@@ -147,7 +147,7 @@ def _first(value: Any) -> int:
 
 
 def _unet(config: Given) -> Denoiser:
-    """Tokens are those of its lowest resolution."""
+    """A token is one position at the lowest resolution."""
     step = 2 ** (len(config["block_out_channels"]) - 1)
     width = _first(config["cross_attention_dim"])
     side = (config.get("sample_size") or 64) // step

@@ -1,4 +1,4 @@
-"""What is traced: a module, and inputs of it by samples and tokens."""
+"""Target of a trace: a module, and its inputs by samples and tokens."""
 
 from __future__ import annotations
 

@@ -212,12 +212,12 @@ def _running(config: Any, model_class: Any) -> tuple[nn.Module, Inputs]:
     for attention in (WORDS, "sdpa", "eager"):
         for experts in ({"experts_implementation": "grouped_mm"}, {}):
             words = {"attn_implementation": attention, "dtype": torch.bfloat16, **experts}
-            own = copy.deepcopy(config)  # words are written into it
+            written = copy.deepcopy(config)  # words are written into it
             if model_class is None:
                 auto = transformers.AutoModelForCausalLM
-                make = functools.partial(auto.from_config, own, trust_remote_code=True)
+                make = functools.partial(auto.from_config, written, trust_remote_code=True)
             else:
-                make = functools.partial(model_class._from_config, own)
+                make = functools.partial(model_class._from_config, written)
             try:
                 with no_init_weights():
                     module = make(**words)
@@ -226,7 +226,7 @@ def _running(config: Any, model_class: Any) -> tuple[nn.Module, Inputs]:
                 continue
             module.tie_weights()
             try:
-                return module, inputs_of(module, own)
+                return module, inputs_of(module, written)
             except Exception as refused:
                 error = refused
                 break  # other experts would not help

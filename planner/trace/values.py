@@ -96,7 +96,7 @@ class _Values(TorchDispatchMode):
             setattr(x, _REAL, value)
 
     def _real(self, func: Any, name: str, args: Any, kwargs: Any) -> tuple[Any] | None:
-        """What an operator gives on values; None where they are not known."""
+        """Results of an operator on values; None where they are not known."""
         if any(word in name for word in _RANDOM):
             return None
         if name in _OF_SHAPES and args[0].numel() <= _MOST:
@@ -120,9 +120,9 @@ class _Values(TorchDispatchMode):
     def _fake(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
-        made = self.fake.from_tensor(x.clone())
-        self._know(made, x)
-        return made
+        tensor = self.fake.from_tensor(x.clone())
+        self._know(tensor, x)
+        return tensor
 
     def _without_masks(self, args: Any) -> Any:
         """A boolean index whose values are known, as positions."""
@@ -139,22 +139,22 @@ class _Values(TorchDispatchMode):
             indices += [self._fake(place) for place in places]
         return (args[0], indices, *args[2:])
 
-    def _zeros(self, made: torch.Tensor) -> torch.Tensor | None:
+    def _zeros(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Whole numbers without values, which are written to before they are read."""
-        if made.is_floating_point() or made.numel() > _MOST:
+        if tensor.is_floating_point() or tensor.numel() > _MOST:
             return None
         with unset_fake_temporarily():
-            return torch.zeros(made.shape, dtype=made.dtype)
+            return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
     def _balanced(self, chosen: torch.Tensor, scores: torch.Tensor) -> torch.Tensor | None:
-        """What a router chooses is not known: every expert is taken equally often."""
+        """Choices of a router, which are not known: every expert is taken equally often."""
         if not chosen.dim() or chosen.numel() > _MOST:
             return None
         with unset_fake_temporarily():
             return (torch.arange(chosen.numel()) % scores.shape[-1]).view(chosen.shape)
 
     def _forget(self, func: Any, args: Any, kwargs: Any) -> None:
-        """What an operator of unknown inputs has written to is not known, nor are its views."""
+        """Drops the values of tensors that an operator of unknown inputs writes to."""
         for at, argument in enumerate(func._schema.arguments):
             if argument.alias_info is None or not argument.alias_info.is_write:
                 continue

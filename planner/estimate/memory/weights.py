@@ -65,7 +65,7 @@ def _turning(s: StageOf) -> Array:
     repeated backward passes them twice."""
     passes = 2.0 + s.c.is_recompute("full", "group")
     kept = np.minimum(_elements(s), s.state.reuse_elements / passes)
-    return np.where(s.c.zero >= ZERO_3, sync.compute_bytes(s.plan) * kept, 0.0)
+    return np.where(s.c.zero >= ZERO_3, sync.compute_bytes(s.plan) * kept + _beside(s), 0.0)
 
 
 def _beside(s: StageOf) -> Array:
