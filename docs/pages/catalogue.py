@@ -407,7 +407,6 @@ def _stacks() -> str:
             *(
                 _number(x, "1")
                 for x in (
-                    s.fusion.elementwise_frac,
                     s.network_frac,
                     s.fragmentation_frac,
                     s.overlap.slowdown,
@@ -458,7 +457,6 @@ def _stacks() -> str:
         + table(
             [
                 "id",
-                ">elementwise share of bandwidth",
                 ">share of fabric",
                 ">fragmentation",
                 ">slow-down beside a collective",
