@@ -404,14 +404,7 @@ def _stacks() -> str:
     speed = [
         [
             f"`{s.id}`",
-            *(
-                _number(x, "1")
-                for x in (
-                    s.network_frac,
-                    s.fragmentation_frac,
-                    s.overlap.slowdown,
-                )
-            ),
+            *(_number(x, "1") for x in (s.network_frac, s.fragmentation_frac, s.overlap.slowdown)),
             _number(s.launch.operator, "s"),
             _number(s.launch.step_overhead, "s"),
             ", ".join(
