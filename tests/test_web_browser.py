@@ -702,9 +702,9 @@ def test_plans_side_by_side_are_a_link_that_begins_with_what_differs(
     person.click("#add")
     person.click(page.get_by_role("link", name="Compare 2"))
     person.did(19)
-    first = page.locator("main table").all_inner_texts()
     expect(page.get_by_role("heading", name="Inputs that differ")).to_be_visible()
     expect(page.get_by_role("row", name=re.compile("^GPU "))).to_contain_text("h100-sxm5-80gb")
+    first = page.locator("main table").all_inner_texts()
     other = page.context.new_page()
     other.goto(page.url)
     assert other.locator("main table").all_inner_texts() == first
