@@ -408,6 +408,24 @@ def test_the_choices_are_the_best_of_all_cards_that_fit_within_the_limits() -> N
     assert view(nothing).verdict.startswith("nothing is likely within")
 
 
+def test_with_sure_each_cell_is_likely_at_the_slow_end() -> None:
+    """Of the numbers of GPUs a cell has the cheapest that is within the limits as --sure has it."""
+    given = {**SMALL, "gpu": ["rtx4090", "a100"]}
+    counts = {}
+    for sure in (False, True):
+        limits = Limits(max_gpus=4, days=300 / 86400, sure=sure)
+        document = tune(TuneOptions(jobs=1, method="lora"), given, limits)
+        cells = [str(row[1]) for row in view(document).blocks[0].rows]
+        counts[sure] = [int(cell.split(" x ")[0]) for cell in cells]
+        for card in document.cards:
+            chance = not_none(card.methods[0].chance)
+            least = 0.9 if sure else 0.5
+            title = [c.gpu_title for c in document.cards if c.gpus == 1].index(card.gpu_title)
+            if card.gpus == counts[sure][title]:
+                assert chance >= least
+    assert counts[True] != counts[False]
+
+
 def test_any_card_is_every_kind_with_a_price() -> None:
     """Of many cards the run alone is planned, but of those that are named; the others say how many
     kinds have no price."""

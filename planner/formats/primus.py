@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from planner.formats import megatron_table as names
@@ -57,6 +58,27 @@ def overrides(text: str) -> dict[str, Value]:
         name = (inside[2] if inside else path).removeprefix("overrides.")
         out[name] = Value(value, line, unknown)
     return out
+
+
+def on(framework: str, base: Format, title: str) -> Format:
+    """Experiments of Primus that override the arguments of another framework, of whose format they
+    are read."""
+
+    def read_more(values: Mapping[str, Value], answer: Answer) -> None:
+        base.read_more(values, answer)
+        read_model(answer)
+
+    return replace(
+        base,
+        kind=f"primus-{framework}",
+        title=title,
+        detect=lambda name, text: experiment_of(framework, name, text),
+        parse=overrides,
+        read_more=read_more,
+        irrelevant=(*base.irrelevant, *IRRELEVANT),
+        writable=lambda values: False,
+        whole=True,
+    )
 
 
 def read_model(answer: Answer) -> None:

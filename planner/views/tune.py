@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from planner.specs.document import UNSET
 from planner.specs.documents.tune import TuneMethod, Tuning
-from planner.specs.options.recommend import GOALS, Goal
+from planner.specs.options.recommend import GOALS, Goal, least_chance
 from planner.units import chance_text, show, span
 from planner.views.cells import Cell
 from planner.views.chart import Chart
@@ -18,7 +18,6 @@ from planner.views.view import Block, Command, Link, Mark, View
 
 _DAY_S, _HOUR_S = 86400.0, 3600.0
 _FEW = 4  # kinds of card that are shown also where nothing fits
-_LIKELY = 0.5  # the chance from which a run is within its limits
 _ALL = 0.999  # of the tokens: padding of the last row of packed ones is none
 
 
@@ -144,7 +143,7 @@ def _matrix(r: Tuning, best: Mapping[Goal, _Choice]) -> Block:
     links: list[Link | None] = []
     bare: list[str] = []
     for title, cards in kinds.items():
-        cells = [_best_of(cards, i) for i in range(len(r.methods))]
+        cells = [_best_of(cards, i, _least(r)) for i in range(len(r.methods))]
         fitting = [pair for pair in cells if pair[1].fits]
         if not fitting and len(kinds) > _FEW:
             bare.append(title)
@@ -155,7 +154,8 @@ def _matrix(r: Tuning, best: Mapping[Goal, _Choice]) -> Block:
         links.append(Link(min(known, key=_cost)[1].command) if known else None)
     below = ["each cell: the whole run; what is short of GPU memory where it does not fit"]
     if are_many and r.limits is not UNSET and r.limits.max_gpus is not None:
-        below[0] += "; of the numbers of GPUs the cheapest likely within the limits"
+        within = f" likely {_within(r)}" if _within(r) else ""
+        below[0] += f"; of the numbers of GPUs the cheapest{within}"
     if bare:
         below.append(f"no method fits on {', '.join(bare)}")
     return Block(
@@ -171,19 +171,24 @@ def _matrix(r: Tuning, best: Mapping[Goal, _Choice]) -> Block:
     )
 
 
+def _least(r: Tuning) -> float:
+    """The chance from which a run counts as within the limits."""
+    return least_chance(r.limits is not UNSET and r.limits.sure)
+
+
 def _cost(pair: _Choice) -> tuple[bool, float]:
     return not pair[1].fits, math.inf if pair[1].cost_usd is None else pair[1].cost_usd
 
 
-def _best_of(cards: Sequence[Tuning], method: int) -> _Choice:
+def _best_of(cards: Sequence[Tuning], method: int, least: float) -> _Choice:
     """A method on the number of GPUs that is the cheapest within the limits, else the likeliest to
-    be, else the one that is the least short of memory."""
+    be, else the one that is the least short of memory. least: the chance that is likely."""
 
     def order(pair: _Choice) -> tuple[float, ...]:
         row = pair[1]
         chance = 1.0 if row.chance is None else row.chance
         room = -math.inf if row.memory is None else row.memory.headroom_bytes
-        likely = row.fits and chance >= _LIKELY
+        likely = row.fits and chance >= least
         return (
             not row.fits,
             not likely,
@@ -220,7 +225,7 @@ def _offers(r: Tuning, fitting: Sequence[_Choice]) -> Chart | None:
             for other, run in pairs
             if run.run_s is not None
             and run.cost_usd is not None
-            and (run.chance is None or run.chance >= _LIKELY)
+            and (run.chance is None or run.chance >= _least(r))
         ]
         assert row.run_s is not None  # as in all pairs of lines
         assert row.cost_usd is not None

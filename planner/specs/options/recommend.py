@@ -11,6 +11,9 @@ from planner.specs.options.row import Group
 Question = Literal["cluster", "bandwidth", "batch", "model", "offload"]
 Goal = Literal["cheapest", "smallest", "fastest"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
+# chances of a run within its days and dollars from which words are used: choices; "very likely" is
+# the slow end of the 80 % band
+VERY_LIKELY, LIKELY, UNLIKELY = 0.9, 0.5, 0.1
 _EVERY = frozenset(f"recommend {question}" for question in get_args(Question))
 
 
@@ -35,6 +38,11 @@ class Limits(Record):
     power_kw: float | None = None
     sure: bool = False
     goal: Goal = "cheapest"
+
+
+def least_chance(sure: bool) -> float:
+    """The chance from which a run counts as within its limits."""
+    return VERY_LIKELY if sure else LIKELY
 
 
 @dataclass(frozen=True, kw_only=True)

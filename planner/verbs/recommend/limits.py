@@ -10,7 +10,7 @@ from planner.evidence.spread import Spread as Around
 from planner.specs.base import PlanError
 from planner.specs.documents.recommend import ClusterRow
 from planner.specs.options import flag
-from planner.specs.options.recommend import Limits
+from planner.specs.options.recommend import LIKELY, UNLIKELY, VERY_LIKELY, Limits
 
 DAY_S = 86400.0
 
@@ -60,10 +60,6 @@ class Spread:
         return f"{expected} {unit} ({low} .. {high})"
 
 
-# chances from which words are used: choices; "very likely" is the slow end of the 80 % band
-_VERY_LIKELY, _LIKELY, _UNLIKELY = 0.9, 0.5, 0.1
-
-
 def chance(days: Spread | None, dollars: Spread | None, limits: Limits) -> float | None:
     """Probability that the run ends within days and dollars, which the same wall time decides.
     None: not limited, or not known."""
@@ -104,6 +100,6 @@ def verdict(
 
 
 def _words(likely: float) -> str:
-    if likely >= _LIKELY:
-        return "very likely" if likely >= _VERY_LIKELY else "likely"
-    return "unlikely" if likely >= _UNLIKELY else "no"
+    if likely >= LIKELY:
+        return "very likely" if likely >= VERY_LIKELY else "likely"
+    return "unlikely" if likely >= UNLIKELY else "no"

@@ -12,11 +12,8 @@ from planner.specs.base import PlanError
 from planner.specs.documents.tune import TuneAnswers, TuneChoice, TuneLimits, TuneMethod, Tuning
 from planner.specs.hardware import GpuSpec
 from planner.specs.options import Given
-from planner.specs.options.recommend import GOALS, Goal, Limits
+from planner.specs.options.recommend import GOALS, Goal, Limits, least_chance
 from planner.specs.options.tune import ANY
-
-# chances from which a run is likely within its days and dollars, and with --sure
-_LIKELY, _SURE = 0.5, 0.9
 
 Place = tuple[int, TuneMethod]  # a card and a method on it
 
@@ -92,7 +89,7 @@ def best(cards: Sequence[Tuning], limits: Limits) -> dict[Goal, Place]:
     that fit at 95 % where any does. Without the goals that nothing reaches."""
     fitting = [(i, row) for i, card in enumerate(cards) for row in card.methods if row.fits]
     sure = surest(row for _, row in fitting)
-    least = _SURE if limits.sure else _LIKELY
+    least = least_chance(limits.sure)
     places = [
         (i, row)
         for i, row in fitting
