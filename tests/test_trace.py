@@ -423,6 +423,7 @@ def test_tokens_of_a_resolution(given: dict[str, Any], keys: dict[str, Any], tok
         ({"resolution": "512", "frames": 80}, {"frames": 4}, "4 frames after the first"),
         ({"frames": 81}, {"frames": 4}, "--resolution beside it"),
         ({"resolution": "512"}, {"pixels": None}, "counts tokens"),
+        ({"frames": 8}, {"pixels": None}, "counts tokens"),
     ],
 )
 def test_a_resolution_that_a_model_has_not(

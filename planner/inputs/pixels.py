@@ -14,15 +14,13 @@ _SIDES = re.compile(r"(\d{1,5})(?:\s*[xX*]\s*(\d{1,5}))?(?:\s*px)?")
 def image_tokens(options: Options, model: ModelSpec) -> int:
     """Tokens of a sample at --resolution and, of clips, --frames. Raises PlanError naming either
     where the model has no such unit, or a token does not divide the image."""
-    if options.resolution is None:
-        raise PlanError(
-            "--frames",
-            options.frames,
-            "says how many frames, not how large: give --resolution beside it",
-        )
     if model.pixels is None:
+        field = "--frames" if options.resolution is None else "--resolution"
         remedy = f"{model.name} has no size in pixels: its file counts tokens, say --seq-len"
-        raise PlanError("--resolution", options.resolution, remedy)
+        raise PlanError(field, options.resolution or options.frames, remedy)
+    if options.resolution is None:
+        remedy = "says how many frames, not how large: give --resolution beside it"
+        raise PlanError("--frames", options.frames, remedy)
     tokens = _sides(options.resolution, model) * _frames(options, model)
     if options.seq_len not in (None, tokens):
         remedy = f"is {tokens:,} tokens, and --seq-len says {options.seq_len:,}: leave one out"
