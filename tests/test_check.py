@@ -13,7 +13,6 @@ import tomllib
 import tracemalloc
 from pathlib import Path
 
-import numpy as np
 import pytest
 import sample_logs as samples
 from command import dpplan, refused
@@ -113,19 +112,6 @@ def test_a_log_against_its_recipe(tmp_path: Path) -> None:
     text = dpplan("check", path, *RECIPE, columns=100).stdout
     assert "measure next: " in text
     assert max(map(len, text.splitlines())) <= 100
-
-
-def test_a_number_that_explains_the_step_explains_it(tmp_path: Path) -> None:
-    """A run that was slower by a known number of the machine is explained by that number."""
-    fast = float(chosen(read_options(_given())).time.seconds[0])
-    slow = float(chosen(read_options({**_given(), "clock": 0.6})).time.seconds[0])
-    usual = float(chosen(read_options(_given())).plan.cluster.gpu.kernels.sustained_clock)
-    assert slow > 1.2 * fast
-    path = tmp_path / "a.log"
-    path.write_text(samples.megatron(slow), encoding="utf-8")
-    reasons = dpplan("check", path, *RECIPE, "--json").json()["against"]["reasons"]
-    reason = next(reason for reason in reasons if reason["name"] == "clock")
-    assert reason["factor"] == pytest.approx(0.6 / usual, rel=0.01)
 
 
 def test_whose_flops_a_log_prints(tmp_path: Path) -> None:
@@ -459,14 +445,6 @@ def test_a_pickle_of_many_values_is_refused(
     answer = dpplan("check", path)
     refused(answer, "LOG")
     assert "max_entries" in answer.stderr
-
-
-def test_the_explaining_factor_is_found_between_the_grid() -> None:
-    from planner.studies.check.reasons import _FACTORS, _explaining
-
-    for factor in (0.3, 0.93, 1.0, 1.7, 9.0):
-        assert _explaining(2.0 / _FACTORS, 2.0 / factor) == pytest.approx(factor, rel=0.01)
-    assert _explaining(np.full(len(_FACTORS), 2.0), 3.0) is None
 
 
 def test_the_next_run_is_another_layout_that_narrows_the_error(tmp_path: Path) -> None:

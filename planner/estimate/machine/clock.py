@@ -37,6 +37,19 @@ def law_of(gpu: GpuSpec, power_w: float | None = None) -> float | None:
     return float(kernels.power_limited_clock_frac(power, float(rate), float(energy)))
 
 
+def power_of(gpu: GpuSpec, share: float) -> float | None:
+    """Power limit (W) under which a GPU keeps this share of the tensor clock that its board's
+    power sustains: `law_of` the other way round.
+
+    None for an architecture whose energy per FLOP is not known.
+    """
+    energy, rate = kernels.ENERGY_PER_FLOP.get(gpu.architecture), gpu.dense.bf16 or gpu.dense.fp16
+    if energy is None or rate is None:
+        return None
+    board = kernels.power_limited_clock_frac(float(gpu.power), float(rate), float(energy))
+    return float((share * board) ** 3 * energy * rate)
+
+
 def sustained_clock(plan: Plan) -> Sourced:
     """Tensor clock under load: the cluster's own where it is known, else the profile's, lowered by
     a power limit."""

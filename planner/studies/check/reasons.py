@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.estimate import Estimates
 from planner.estimate.machine import Machine, machine
+from planner.estimate.machine.clock import power_of
 from planner.estimate.step import step_time
 from planner.ledger import Array
 from planner.specs.plan import Plan
@@ -55,7 +56,8 @@ SUSPECTS: tuple[_Suspect, ...] = (
         0.06,
         ("matmul", "attention", "recompute"),
         "tensor clock under load",
-        "nvidia-smi --query-gpu=clocks.sm,power.draw,clocks_event_reasons.active -lms 500",
+        "nvidia-smi --query-gpu=clocks.sm,power.draw,power.limit,power.default_limit,"
+        "clocks_event_reasons.active -lms 500",
     ),
     _Suspect(
         "network",
@@ -141,7 +143,7 @@ def reasons(estimates: Estimates, measured_s: float, steps: StepTimes | None) ->
         if np.ptp(line) <= _NOTHING * line[0]:  # the step does not hang on it
             continue
         factor = _explaining(line, measured_s)
-        out.append(_reason(suspect, factor, parts))
+        out.append(_reason(suspect, factor, parts, _capped(plan, suspect, factor)))
     out += _loading(float(estimates.time.seconds[0]), measured_s, steps)
     return sorted(out, key=lambda r: (r.spreads is None, r.spreads or 0.0, -r.component_s))
 
@@ -178,7 +180,27 @@ def _ordered(x: Array, y: Array) -> tuple[Array, Array]:
     return (x, y) if x[0] <= x[1] else (x[::-1], y[::-1])
 
 
-def _reason(suspect: _Suspect, factor: float | None, parts: dict[str, float]) -> Reason:
+def _capped(plan: Plan, suspect: _Suspect, factor: float | None) -> str:
+    """The power limit that lowers the clock as much, since owners of workstations set one.
+
+    Nothing where a clock was measured or a limit is stated: the law starts from the board's power.
+    """
+    cluster = plan.cluster
+    given = cluster.clock is not None or cluster.power_limit is not None
+    if suspect.name != "clock" or factor is None or factor >= 1 or given:
+        return ""
+    limit_w = power_of(cluster.gpu, factor)
+    if limit_w is None:
+        return ""
+    return (
+        f"; a card capped at {limit_w:.0f} of its {float(cluster.gpu.power):.0f} W runs at that"
+        f" clock (--power-limit {limit_w:.0f})"
+    )
+
+
+def _reason(
+    suspect: _Suspect, factor: float | None, parts: dict[str, float], remark: str = ""
+) -> Reason:
     component_s = sum(parts.get(name, 0.0) for name in suspect.components)
     if factor is None:
         says, spreads = f"{suspect.says}: no value of it explains the step by itself", None
@@ -187,7 +209,7 @@ def _reason(suspect: _Suspect, factor: float | None, parts: dict[str, float]) ->
         usual = "usual" if spreads <= _LIKELY else "unusual"
         says = (
             f"{suspect.says} at {percent(factor, 0)} of what is assumed would explain it by itself;"
-            f" that is {usual} ({spreads:.1f} standard deviations of clusters)"
+            f" that is {usual} ({spreads:.1f} standard deviations of clusters){remark}"
         )
     return Reason(
         name=suspect.name,

@@ -1,0 +1,65 @@
+"""Numbers of the machine that explain a step which `dpplan check` finds slower than predicted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sample_logs as samples
+from command import dpplan
+
+from planner.estimate import Estimates
+from planner.inputs.options import read_options
+from planner.studies.check.reasons import _FACTORS, _explaining
+from planner.verbs.estimate import chosen
+
+RECIPE = shlex.split(
+    "--model gpt3-1.3b --gpu a100 --gpus 8 --stack megatron-core --global-batch 64 --seq-len 2048"
+    " --zero 1 --micro-batch 4 --tp 1 --pp 1 --recompute none"
+)
+
+
+def _ran(**changed: Any) -> Estimates:
+    words = [word.removeprefix("--").replace("-", "_") for word in RECIPE[::2]]
+    numbers = [int(v) if v.isdecimal() else v for v in RECIPE[1::2]]
+    return chosen(
+        read_options(dict(zip(words, numbers, strict=True)) | {"stack_defaults": True} | changed)
+    )
+
+
+def _clock_reason(path: Path, seconds: float, *more: str) -> dict[str, Any]:
+    path.write_text(samples.megatron(seconds), encoding="utf-8")
+    reasons = dpplan("check", path, *RECIPE, *more, "--json").json()["against"]["reasons"]
+    reason: dict[str, Any] = next(reason for reason in reasons if reason["name"] == "clock")
+    return reason
+
+
+def test_a_number_that_explains_the_step_explains_it(tmp_path: Path) -> None:
+    """A run that was slower by a known number of the machine is explained by that number."""
+    usual, slow = _ran(), float(_ran(clock=0.6).time.seconds[0])
+    assert slow > 1.2 * float(usual.time.seconds[0])
+    reason = _clock_reason(tmp_path / "a.log", slow)
+    clock = float(usual.plan.cluster.gpu.kernels.sustained_clock)
+    assert reason["factor"] == pytest.approx(0.6 / clock, rel=0.01)
+
+
+def test_a_card_that_looks_capped_is_a_suspect(tmp_path: Path) -> None:
+    """A run under a power limit is explained by that limit, unless a clock or a limit is stated."""
+    path, capped = tmp_path / "a.log", float(_ran(power_limit="250 W").time.seconds[0])
+    says = _clock_reason(path, capped)["says"]
+    limit = re.search(r"capped at (\d+) of its 400 W .*\(--power-limit (\d+)\)", says)
+    assert limit
+    assert limit[1] == limit[2]
+    assert float(limit[1]) == pytest.approx(250, rel=0.02)
+    for given in (("--clock", "0.9"), ("--power-limit", "300 W")):
+        assert "capped" not in _clock_reason(path, capped, *given)["says"]
+
+
+def test_the_explaining_factor_lies_between_points_of_the_grid() -> None:
+    for factor in (0.3, 0.93, 1.0, 1.7, 9.0):
+        assert _explaining(2.0 / _FACTORS, 2.0 / factor) == pytest.approx(factor, rel=0.01)
+    assert _explaining(np.full(len(_FACTORS), 2.0), 3.0) is None
