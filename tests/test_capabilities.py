@@ -20,7 +20,11 @@ from planner.specs.base import PlanError
 from planner.specs.capabilities import CAPABILITIES, lacks
 from planner.specs.stack import StackSpec, Supports
 
-STACKS = {stack.id: stack for stack in catalog.load_all("stacks", StackSpec)}
+STACKS = {
+    stack.id: stack
+    for stack in catalog.load_all("stacks", StackSpec)
+    if "gpu" in stack.accelerators
+}
 REQUEST = {"model": "llama3-8b", "gpu": "h100", "gpus": 16, "advice": 0}
 EXPERTS = {**REQUEST, "model": "mixtral-8x7b"}
 # for each option a value for each of its words, and what lets it act

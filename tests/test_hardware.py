@@ -261,8 +261,8 @@ def test_link_is_plausible(name: str) -> None:
         == (spec.switch_minimum_ranks is None)
         == (spec.switch_latency is None)
     )
-    # the links of a torus join the slice, those of a server a number of GPUs that is known
-    assert (spec.mesh is None) == (spec.mesh_ranks is None) or name == "tpu-ici"
+    # the links of a torus join the slice or the server, other meshes a number of GPUs that is known
+    assert (spec.mesh is None) == (spec.mesh_ranks is None) or name in ("tpu-ici", "neuronlink")
     assert spec.peer_to_peer == (not name.endswith("no-p2p"))
     if name.endswith("-no-p2p"):
         assert spec.bandwidth == link(name.removesuffix("-no-p2p")).bandwidth
@@ -451,9 +451,29 @@ def test_tpus_run_what_runs_there() -> None:
         estimate(read_options({**given, "stack": "megatron-core"}))
 
 
-def test_a_slice_uses_all_links_of_a_torus_and_a_row_its_own() -> None:
-    """Two neighbours share one link of four, a row of 16 two of four: the law of `tpu-ici`."""
-    spec = link("tpu-ici")
-    assert spec.mesh is not None
-    share = [((k - 1) / 255) ** float(spec.mesh) for k in (2, 16, 256)]
-    assert share == pytest.approx([0.25, 0.5, 1.0], rel=0.03)
+def test_cores_of_trainium_run_what_runs_there() -> None:
+    """Without a stack NeuronX Distributed is taken; it and stacks of GPUs refuse each other's."""
+    given = {"model": "llama-3.1-70b", "gpu": "trn1", "gpus": 1024, "tp": 32, "pp": 8, "zero": 1}
+    ran = {"micro_batch": 1, "recompute": "core_attn+mlp", "vpp": 1, "stack_defaults": True}
+    report = estimate(read_options({**given, **ran, "global_batch": 1024, "seq_len": 8192}))
+    assert report.stack.id == "neuronx-distributed"
+    # 7.5 to 8 sequences/s printed, aws-neuron/aws-neuron-sdk general/benchmarks/trn1
+    assert report.step.seconds == pytest.approx(1024 / 7.75, rel=0.15)
+    with pytest.raises(PlanError, match=r"NeuronCore-v2.*take --stack neuronx-distributed"):
+        estimate(read_options({**given, "stack": "megatron-core"}))
+    with pytest.raises(PlanError, match=r"does not run on NVIDIA H100.*take --stack megatron-core"):
+        estimate(read_options({**given, "gpu": "h100", "stack": "neuronx-distributed"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "shares"),
+    [("tpu-ici", 256, {2: 0.25, 16: 0.5, 256: 1.0}), ("neuronlink", 32, {8: 0.5, 32: 1.0})],
+)
+def test_a_slice_uses_all_links_of_a_torus_and_a_row_its_own(
+    name: str, ranks: int, shares: dict[int, float]
+) -> None:
+    """Two neighbours share one link of four, a row of 16 two of four: the law of a torus."""
+    mesh = link(name).mesh
+    assert mesh is not None
+    share = [((k - 1) / (ranks - 1)) ** float(mesh) for k in shares]
+    assert share == pytest.approx(list(shares.values()), rel=0.03)

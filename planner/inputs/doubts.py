@@ -342,9 +342,9 @@ def _node(request: OfCluster) -> str | None:
 
 @cache
 def _largest_node() -> int:
-    """Most GPUs of a node or an NVLink domain in the catalogue, without slices of TPUs."""
+    """Most GPUs of a node or an NVLink domain in the catalogue, without other accelerators."""
     gpus = catalog.load_all("gpus", GpuSpec)
-    nodes = [entry.node for entry in gpus if entry.vendor != "google"]
+    nodes = [entry.node for entry in gpus if entry.accelerator == "gpu"]
     return max(node.nvlink_domain or node.gpus_per_node for node in nodes)
 
 

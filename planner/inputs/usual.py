@@ -74,11 +74,13 @@ FAMILIES: dict[str, dict[str, object]] = {  # by name, as options
 
 def on_chip(options: Options, gpu: GpuSpec) -> list[tuple[str, int | None]]:
     """Stack and ZeRO stage of each plan of a request: of the stated stack, else `tried`, else the
-    first stack that runs on TPUs. Raises PlanError for a stack that does not run there."""
+    first stack that runs on this kind of accelerator. Raises PlanError for a stack that does
+    not."""
     pairs = [(options.stack, options.zero)] if options.stack else tried(options)
-    if gpu.vendor != "google" or all(stack_spec(name).tpus for name, _ in pairs):
+    if all(gpu.accelerator in stack_spec(name).accelerators for name, _ in pairs):
         return pairs
-    able = [name for name in ids("stacks") if stack_spec(name).tpus]
+    usual = dict.fromkeys((*(row.stack for row in reversed(USUAL)), *ids("stacks")))
+    able = [name for name in usual if gpu.accelerator in stack_spec(name).accelerators]
     if options.stack:
         why = f"does not run on {gpu.title}; {named_stacks(able)}"
         raise PlanError("--stack", options.stack, why)
@@ -126,9 +128,9 @@ def _usual_of(options: Options) -> list[tuple[str, int | None]]:
 
 
 def able_stacks(options: Options) -> list[StackSpec]:
-    """All stacks that have what a request states, the usual ones first, releases and forks last,
-    and after all of them those whose degrees no search tries."""
-    stacks = [stack_spec(name) for name in ids("stacks")]
+    """All stacks of GPUs that have what a request states, the usual ones first, releases and forks
+    last, and after all of them those whose degrees no search tries."""
+    stacks = [spec for name in ids("stacks") if "gpu" in (spec := stack_spec(name)).accelerators]
     degrees = [name for name in ("tp", "pp", "cp", "ep") if (getattr(options, name) or 1) > 1]
     order = (*STACKS, *FURTHER)
 

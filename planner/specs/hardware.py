@@ -18,10 +18,11 @@ from planner.specs.base import (
     Watts,
 )
 from planner.specs.names import PRECISIONS as PRECISIONS
-from planner.specs.names import AttentionName
+from planner.specs.names import Accelerator, AttentionName
 from planner.specs.names import Precision as Precision
 from planner.specs.precision import NEEDS, RECIPES, REFUSED
 
+_ACCELERATORS: dict[str, Accelerator] = {"google": "tpu", "aws": "trainium"}  # by vendor
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")]
 Efficiency = Annotated[Sourced, Quantity("1", maximum=1.5)]
 Exponent = Annotated[Sourced, Quantity("1", exclusive=False, maximum=10)]  # of a curve's loss
@@ -193,7 +194,7 @@ class GpuSpec(Spec):
     id: Id
     title: str
     aliases: Names = ()
-    vendor: Literal["nvidia", "amd", "google", "other"] = "nvidia"
+    vendor: Literal["nvidia", "amd", "google", "aws", "other"] = "nvidia"
     architecture: str
     segment: Literal["data center", "workstation", "consumer"] = "data center"
     torch_name: str | None = None  # as torch.cuda.get_device_name has it, also of another size
@@ -216,6 +217,11 @@ class GpuSpec(Spec):
         Bytes  # CUDA/HIP context and library workspaces, outside the framework's allocator
     )
     node: TypicalNode
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """Kind of device, by which stacks say where they run."""
+        return _ACCELERATORS.get(self.vendor, "gpu")
 
     def rate(self, precision: str) -> Sourced | None:
         """Dense rate with fp32 accumulation, None where the hardware lacks the precision."""

@@ -119,6 +119,9 @@ OffloadName = Literal[
     "params-nvme",
 ]
 # which ranks are neighbours, innermost first: what comes first stays inside a node or NVLink domain
+Accelerator = Literal[
+    "gpu", "tpu", "trainium"
+]  # kinds of devices, by which stacks say where they run
 DispatcherName = Literal["alltoall", "allgather", "deepep", "hybridep"]
 # how the experts of a rank are computed: one after another, in grouped GEMMs, or with activation,
 # bias and quantisation inside one such GEMM (CuTeDSL's of Transformer Engine)

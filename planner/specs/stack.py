@@ -14,6 +14,7 @@ from planner.specs.layout import OffloadName, PlacementName, RecomputeKind, Sche
 from planner.specs.names import (
     ATTENTIONS,
     LOSS_KERNELS,
+    Accelerator,
     AttentionName,
     ContextWay,
     CpuOptimizerName,
@@ -369,7 +370,7 @@ class StackSpec(Spec):
     aliases: Names = ()
     source: str
     base: Id | None = None  # the shipped stack that does all that this file does not state
-    tpus: bool = False  # runs on TPUs, too
+    accelerators: tuple[Accelerator, ...] = Field(default=("gpu",), strict=False)  # it runs on
     # stacks whose kernels and communication are of one kind, so that they err alike: megatron,
     # deepspeed, fsdp (torch's own kernels and communication), jax, native (C++ and CUDA)
     family: str = ""
