@@ -83,7 +83,12 @@ def test_what_nobody_foresaw_ends_in_a_sentence(
 
 def test_more_work_than_one_command_does_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"model": "gpt2", "gpu": "a100", "gpus": 8, "stack": "pytorch-ddp"}
-    prices = ["compare", *(f"--{k}={v}" for k, v in given.items()), "--jobs=1", "--sweep=price=1..4"]
+    prices = [
+        "compare",
+        *(f"--{k}={v}" for k, v in given.items()),
+        "--jobs=1",
+        "--sweep=price=1..4",
+    ]
     few = sum(entry.work for entry in answer([read_options(given)]))
     monkeypatch.setattr(requests, "MOST_WORK", few)
     assert dpplan(*prices).status == 0  # three prices have the layouts of one
