@@ -8,7 +8,13 @@ from typing import Any
 from planner.specs.options.own import CompareOptions
 from planner.verbs import compare
 
-SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512, "stack": "megatron-core"}
+SMALL: dict[str, Any] = {
+    "model": "gpt2",
+    "gpu": "a100",
+    "seq_len": 512,
+    "stack": "megatron-core",
+    "stack_defaults": True,  # kernels are not searched, which takes most of the time
+}
 
 
 @cache

@@ -6,6 +6,7 @@ from functools import cache
 
 from command import Answer, dpplan
 
+PLAIN = "--stack-defaults"  # kernels are searched for the first request
 REQUESTS = {
     "dense, searched": "--model llama-70b --gpus 2048 --gpu rtx4090 --tokens 2T",
     "dense, fixed": (
@@ -13,14 +14,15 @@ REQUESTS = {
         " 1 --recompute full --schedule interleaved --global-batch 64 --stack megatron-core"
         " --sequence-parallel"
     ),
-    "experts": "--model mixtral-8x7b --gpus 64 --gpu h100 --tokens 300B --price 1.99",
-    "one GPU": "--model gpt2 --gpus 1 --gpu rtx4090",
+    "experts": f"--model mixtral-8x7b --gpus 64 --gpu h100 --tokens 300B --price 1.99 {PLAIN}",
+    "one GPU": f"--model gpt2 --gpus 1 --gpu rtx4090 {PLAIN}",
     "hybrid shard": (
         "--model llama-3-8b --gpus 32 --gpu h100 --stack pytorch-fsdp --zero 3 --shard-group 8"
+        f" {PLAIN}"
     ),
     "offload": (
         "--model llama-2-13b --gpus 8 --gpu rtx4090 --stack deepspeed --zero 3 --offload optimizer"
-        " --recompute full"
+        f" --recompute full {PLAIN}"
     ),
     "nothing fits": "--model llama-70b --gpus 8 --gpu rtx4090 --tp 8 --stack-defaults",
 }

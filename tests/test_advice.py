@@ -350,7 +350,10 @@ def test_recipes_are_advised_where_the_software_has_them() -> None:
         return names, {choice.option for choice in plan.chosen}
 
     recipes = {"dispatcher", "cuda_graphs", "ep_overlap"}
-    words = "--model qwen3-30b-a3b --gpu h100 --gpus 16 --stack megatron-core --advice 100"
+    words = (
+        "--model qwen3-30b-a3b --gpu h100 --gpus 16 --stack megatron-core --advice 100 --tp 1"
+        " --pp 1 --cp 1 --zero 1 --micro-batch 2"
+    )
     default, searched = (
         {name for entry in estimated(words + more)["advice"] for name in entry["changes"]}
         for more in (" --stack-defaults", "")

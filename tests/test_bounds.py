@@ -82,10 +82,14 @@ def test_what_nobody_foresaw_ends_in_a_sentence(
 
 
 def test_more_work_than_one_command_does_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    prices = ["compare", "--model=gpt2", "--gpu=a100", "--gpus=8", "--jobs=1", "--sweep=price=1..4"]
-    few = sum(
-        entry.work for entry in answer([read_options({"model": "gpt2", "gpu": "a100", "gpus": 8})])
-    )
+    given = {"model": "gpt2", "gpu": "a100", "gpus": 8, "stack": "pytorch-ddp"}
+    prices = [
+        "compare",
+        *(f"--{k}={v}" for k, v in given.items()),
+        "--jobs=1",
+        "--sweep=price=1..4",
+    ]
+    few = sum(entry.work for entry in answer([read_options(given)]))
     monkeypatch.setattr(requests, "MOST_WORK", few)
     assert dpplan(*prices).status == 0  # three prices have the layouts of one
     monkeypatch.setattr(requests, "MOST_WORK", few - 1)
@@ -98,7 +102,8 @@ def test_a_ladder_of_counts_finds_what_all_of_them_do(
 ) -> None:
     monkeypatch.setattr(ladder, "EVERY", every)
     given = {"model": "llama-2-7b", "tokens": "2T", "micro_batch": 1, "recompute": "full"}
-    given |= {"stack_defaults": True}  # which stacks have free options does not matter to counts
+    # which stacks there are and their free options do not matter to counts
+    given |= {"stack_defaults": True, "stack": "megatron-core"}
     document = cluster(Limits(days=30), given, ["h100", "rtx4090"])
     assert {kind.machine: kind.smallest_gpus for kind in document.types} == {
         "h100": 128,

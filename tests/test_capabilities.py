@@ -91,7 +91,7 @@ def recommended_by(error: PlanError) -> list[str]:
     return rest.replace(" or ", ", ").split(", ") if text else []
 
 
-@pytest.mark.parametrize("part", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", [6, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("at", "given"),
     list(enumerate(requests())),
@@ -100,7 +100,7 @@ def recommended_by(error: PlanError) -> list[str]:
 def test_a_request_is_refused_where_the_table_says_so(
     at: int, given: dict[str, Any], part: int
 ) -> None:
-    """By the stacks in turn: a third of them for each request."""
+    """By the stacks in turn: a sixth of them for each request."""
     for name, stack in itertools.islice(STACKS.items(), at % part, None, part):
         options = api.read_options({**given, "stack": name})
         lacking = lacks(stack, vars(options))

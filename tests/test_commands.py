@@ -26,7 +26,7 @@ from planner.specs.options import (
 )
 from planner.verbs import recommend
 
-SMALL = "--model gpt2-xl --gpu a100 --stack pytorch-fsdp"
+SMALL = "--model gpt2-xl --gpu a100 --stack pytorch-fsdp --stack-defaults"
 DENSE = "--model llama-3.1-8b --gpu h100 --gpus 16 --global-batch 128"
 MIXED = "--model mixtral-8x7b --gpu h100 --gpus 32 --global-batch 256"
 PLAIN = "--stack-defaults"  # without the search of kernels, which other requests have
@@ -34,44 +34,49 @@ PLAIN = "--stack-defaults"  # without the search of kernels, which other request
 REQUESTS = {
     "does not fit": (
         "estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --tp 2 --stack megatron-core"
-        " --no-flash-attention --seq-len 2048 --global-batch 16"
+        f" --no-flash-attention --seq-len 2048 --global-batch 16 {PLAIN}"
     ),
-    "default batch": "estimate --model llama-2-7b --gpu a100 --gpus 2 --zero 3 --advice 40",
+    "default batch": "estimate --model llama-2-7b --gpu a100 --gpus 2 --zero 3 --advice 40"
+    f" {PLAIN}",
     "layout fixed": (
         "estimate --model gpt2-xl --gpu a100 --gpus 8 --tp 1 --pp 2 --dp 4 --zero 1 --advice 40"
-        " --where 'recompute != full' --stack megatron-core"
+        f" --where 'recompute != full' --stack megatron-core {PLAIN}"
     ),
     "offload or recompute": f"estimate {SMALL} --gpus 2 --tokens 10B --explain",
-    "search": "search --model llama-2-13b --gpus 8 --gpu rtx4090 --zero 1 --global-batch 64",
+    "search": "search --model llama-2-13b --gpus 8 --gpu rtx4090 --zero 1 --global-batch 64"
+    f" {PLAIN}",
     "search by memory": f"search {SMALL} --gpus 4 --objective memory --top 1",
     "side by side": (
         "compare --model gpt2-xl --gpus 16 --vary gpu=a100,rtx4090 --tokens 10B"
-        " --stack pytorch-fsdp"
+        f" --stack pytorch-fsdp {PLAIN}"
     ),
     "sweep": f"compare {SMALL} --sweep gpus=4..16 --jobs 1",
     "equal cost": (
         "compare --model gpt2-xl --gpus 8 --vary gpu=rtx4090,a100 --at cost --stack pytorch-fsdp"
+        f" {PLAIN}"
     ),
     "cluster": (
         "recommend cluster --model gpt2-xl --gpu a100 --gpu h100 --tokens 10B --days 30"
-        " --max-gpus 16 --jobs 1 --stack pytorch-fsdp"
+        f" --max-gpus 16 --jobs 1 --stack pytorch-fsdp {PLAIN}"
     ),
     "bandwidth": f"recommend bandwidth {SMALL} --gpus 16 --jobs 1",
     "how large a batch": f"recommend batch {SMALL} --gpus 4 --jobs 1",
     "how large a model": (
         "recommend model --gpu rtx4090 --model gpt2-xl --seq-len 512 --global-batch 16"
-        " --stack pytorch-ddp --micro-batch 1 --recompute none --jobs 1"
+        f" --stack pytorch-ddp --micro-batch 1 --recompute none --jobs 1 {PLAIN}"
     ),
     "time to target": f"batch {SMALL} --sweep gpus=4..8 --global-batch 64 --tokens 10B --jobs 1",
     "stack and kernels searched": f"estimate {DENSE} --top 4 --advice 9 --require fits",
-    "experts": f"estimate {MIXED} --where 'ep >= 2' --headroom 10%",
-    "offloads searched": f"search {MIXED} --search-offload --top 3 --where 'tp <= 2'",
+    "experts": f"estimate {MIXED} --where 'ep >= 2' --headroom 10% --stack megatron-core",
+    "offloads searched": f"search {MIXED} --search-offload --top 3 --where 'tp <= 2'"
+    f" --stack deepspeed {PLAIN}",
     "stacks": f"compare {DENSE} --vary stack=torchtitan,deepspeed --vary zero=2,3",
     "uneven stages": "estimate --model llama-3.1-70b --gpu a100 --gpus 256 --uneven-stages"
-    f" {PLAIN}",
+    f" --stack megatron-core {PLAIN}",
     "default precision": "estimate --model llama-2-13b --gpu rtx4090 --gpus 4 --global-batch 16"
     f" --advice 12 {PLAIN}",
-    "compiled": f"estimate --model qwen3-0.6b --gpu a100 --gpus 2 --grad-accum 2 --compile {PLAIN}",
+    "compiled": "estimate --model qwen3-0.6b --gpu a100 --gpus 2 --grad-accum 2 --compile"
+    f" --stack torchtitan {PLAIN}",
     "adapters": "estimate --model qwen3-8b --gpu a100 --gpus 8 --lora 16 --length-mean 700"
     f" --packing packed {PLAIN}",
     "hybrid in fp8": "estimate --model falcon-h1-7b --gpu h100 --gpus 8 --precision fp8"

@@ -26,7 +26,8 @@ from planner.views.view import Block
 
 def test_csv_page_and_json_say_the_same(tmp_path: Path) -> None:
     table, page = tmp_path / "sweep.csv", tmp_path / "sweep.html"
-    words = [f"--{k.replace('_', '-')}={v}" for k, v in SMALL.items()]
+    words = ["--stack-defaults"]
+    words += [f"--{k.replace('_', '-')}={v}" for k, v in SMALL.items() if v is not True]
     answer = dpplan(
         "compare",
         *words,

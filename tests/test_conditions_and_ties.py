@@ -35,7 +35,11 @@ def _estimate(**given: object) -> Estimate:
 
 @pytest.mark.parametrize(("condition", "option"), CONDITIONS, ids=lambda value: str(value))
 def test_a_condition_answers_as_the_option_does(condition: str, option: dict[str, object]) -> None:
-    plain = {"stack_defaults": not DEGREES.isdisjoint(option)}
+    plain = (
+        {"stack": "megatron-core", "stack_defaults": True}
+        if not DEGREES.isdisjoint(option)
+        else {"tp": 1, "pp": 1}
+    )
     by_condition, typed = _estimate(where=[condition], **plain), _estimate(**option, **plain)
     assert by_condition.step.seconds == pytest.approx(typed.step.seconds, rel=1e-9)
     assert by_condition.memory.device_bytes == pytest.approx(typed.memory.device_bytes, rel=1e-9)
@@ -64,7 +68,9 @@ def test_a_wrong_condition_is_refused(given: dict[str, object], text: str) -> No
 
 def test_near_ties_are_ties_of_other_degrees() -> None:
     estimate = api.estimate(
-        api.read_options({"model": "llama-3.1-405b", "gpu": "h100", "gpus": 8192})
+        api.read_options(
+            {"model": "llama-3.1-405b", "gpu": "h100", "gpus": 8192, "stack": "megatron-core"}
+        )
     )
     assert estimate.near_ties
     for tie in estimate.near_ties:

@@ -177,7 +177,9 @@ def test_a_process_keeps_its_streams_apart() -> None:
 
 
 def test_search_document() -> None:
-    answer = dpplan(*argv("search --model mixtral-8x7b --gpus 64 --gpu h100 --top 3 --json"))
+    answer = dpplan(
+        *argv("search --model mixtral-8x7b --gpus 64 --gpu h100 --top 3 --json --stack-defaults")
+    )
     assert answer.status == 0
     document = answer.json()
     answer.read(Search)

@@ -22,7 +22,6 @@ REQUESTS = (
     f"recommend model --gpu a100 --gpus 1 --seq-len 512 {AS_IT_COMES}",
     "tune --model qwen2.5-0.5b --gpu rtx4090 --seq-len 512 --micro-batch 1 --method lora+full-8bit"
     f" {AS_IT_COMES}",
-    "validate --suite narayanan-2021",
 )
 
 

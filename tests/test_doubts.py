@@ -160,18 +160,23 @@ HERE = ("--gpu", "h100", "--gpus", "8")
 LORA = ("--model", "qwen2.5-0.5b", "--method", "lora", "--micro-batch", "8")
 CARD = ("--gpu", "rtx4090", "--gpus", "1", "--price", "0.001")
 SLOW = ("--nic-bandwidth", "400 Mbit/s", "--gpu", "h100")
-PLAIN = ("--stack-defaults",)  # kernels are not searched, which takes most of the time
+# kernels and stacks are not searched, which takes most of the time
+PLAIN = ("--stack-defaults", "--stack", "pytorch-ddp")
+TRAINER = ("--stack-defaults", "--stack", "hf-trainer")
 
 
 @pytest.mark.parametrize(
     ("command", "text"),
     [
-        (("search", *SHORT, *HERE, "--tp", "1", "--pp", "1"), "--seq-len 12k"),
-        (("compare", *SHORT, "--gpu", "h100", "--vary", "gpus=8,16", "--tp", "1"), "12k"),
-        (("batch", *SHORT, "--gpu", "h100", "--sweep", "gpus=8..16", "--tokens", "1B"), "12k"),
-        (("schedule", *SHORT, *HERE, "--tp", "1"), "--seq-len 12k"),
+        (("search", *SHORT, *HERE, "--tp", "1", "--pp", "1", *PLAIN), "--seq-len 12k"),
+        (("compare", *SHORT, "--gpu", "h100", "--vary", "gpus=8,16", *PLAIN), "12k"),
+        (
+            ("batch", *SHORT, "--gpu", "h100", "--sweep", "gpus=8,16", "--tokens", "1B", *PLAIN),
+            "12k",
+        ),
+        (("schedule", *SHORT, *HERE, "--tp", "1", "--stack", "megatron-core"), "--seq-len 12k"),
         (("strategies", *SHORT, *HERE, "--strategy", "ddp"), "--seq-len 12k"),
-        (("tune", *LORA, "--seq-len", "12", "--gpu", "h100", *PLAIN), "--seq-len 12k"),
+        (("tune", *LORA, "--seq-len", "12", "--gpu", "h100", *TRAINER), "--seq-len 12k"),
         (("recommend", "cluster", *SHORT, "--gpu", "h100", "--max-gpus", "8", *PLAIN), "12k"),
         (
             ("recommend", "bandwidth", "--model", "gpt2", *SLOW, "--gpus", "16", *PLAIN),
@@ -187,7 +192,10 @@ PLAIN = ("--stack-defaults",)  # kernels are not searched, which takes most of t
         (("allreduce", *SLOW, "--gpus", "16"), "400 Gbit/s"),
         (("allreduce", "--gpu", "h100", "--gpus", "16", "--bytes", "1PB"), "80.0 GiB of a GPU"),
         (("batchnorm", *SLOW, "--gpus", "16"), "400 Gbit/s"),
-        (("rl", "--model", "qwen2.5-0.5b", *HERE, "--price", "0.01"), "--price 1.99"),
+        (
+            ("rl", "--model", "qwen2.5-0.5b", "--price", "0.01", "--gpu", "h100", "--gpus", "2"),
+            "1.99",
+        ),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
 )

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib.metadata import distribution
 from pathlib import Path
@@ -66,12 +67,14 @@ def test_linear_algebra_is_of_one_thread() -> None:
     assert order.index("planner") < order.index("numpy")
 
 
+# the first command searches all stacks with their kernels
+PLAIN = ["--stack", "megatron-core", "--stack-defaults"]
 SMALL = ["--model", "gpt2", "--gpu", "a100", "--stack", "pytorch-ddp", "--stack-defaults"]
 COMMANDS = [
     ["estimate", *REQUEST],
-    ["estimate", *REQUEST, "--json"],
-    ["estimate", *REQUEST, "--explain"],
-    ["search", *REQUEST, "--top", "1"],
+    ["estimate", *REQUEST, *PLAIN, "--json"],
+    ["estimate", *REQUEST, *PLAIN, "--explain"],
+    ["search", *REQUEST, *PLAIN, "--top", "1"],
     ["list", "gpus"],
     ["validate", "--suite", "small-runs"],
     ["schedule", "--schedule", "1f1b", "--pp", "4", "--microbatches", "8"],
@@ -79,7 +82,7 @@ COMMANDS = [
     ["recommend", *SMALL, "--max-gpus", "8"],
     ["batch", *SMALL, "--sweep", "gpus=1,2", "--tokens", "1B"],
     ["tune", *SMALL, "--seq-len", "512", "--method", "full-sgd"],
-    ["read", "tests/data/recipes/megatron.sh", "--gpu", "a100", "--gpus", "8"],
+    ["read", "tests/data/recipes/megatron.sh", "--gpu", "a100", "--gpus", "8", PLAIN[-1]],
     ["strategies", "--model", "gpt2", "--gpus", "8", "--gpu", "a100"],
     ["rl", "--model", "gpt2", "--gpu", "a100", "--gpus", "2", "--response-length", "200"],
     ["allreduce", "--gpus", "16", "--gpu", "a100"],
@@ -223,18 +226,21 @@ VAGUE = frozenset(
 )
 
 
-def _files(*folders: str) -> Iterator[tuple[str, Path]]:
-    """(name in the repository, path) of the modules of these folders."""
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), path
+@cache
+def _files() -> list[tuple[str, list[ast.AST]]]:
+    """(name in the repository, nodes) of all modules."""
+    folders = ("planner", "web", "dpplan", "benchmarks", "docs", "tests")
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [
+        (path.relative_to(ROOT).as_posix(), [*ast.walk(ast.parse(path.read_text("utf-8")))])
+        for path in paths
+    ]
 
 
-def _sentences(path: Path) -> Iterator[tuple[str, int, str]]:
+def _sentences(nodes: list[ast.AST]) -> Iterator[tuple[str, int, str]]:
     """(kind, line, text) of docstrings and of other texts with blanks in a module."""
-    tree = ast.parse(path.read_text("utf-8"))
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    documented = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    documented = [node for node in nodes if isinstance(node, kinds)]
     for node in documented:
         yield "docstring", getattr(node, "lineno", 1), ast.get_docstring(node) or ""
     inner = {
@@ -243,7 +249,7 @@ def _sentences(path: Path) -> Iterator[tuple[str, int, str]]:
         for first in node.body[:1]
         if isinstance(first, ast.Expr)
     }
-    for leaf in ast.walk(tree):
+    for leaf in nodes:
         if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str) and id(leaf) not in inner:
             yield "text", leaf.lineno, leaf.value if " " in leaf.value else ""
 
@@ -252,8 +258,8 @@ def test_sentences_are_plain() -> None:
     """Docstrings, and the texts of messages, helps and documents; of tests only docstrings, whose
     texts are also what people type."""
     items = []
-    for name, path in _files("planner", "web", "dpplan", "benchmarks", "docs", "tests"):
-        for kind, line, text in _sentences(path):
+    for name, nodes in _files():
+        for kind, line, text in _sentences(nodes):
             if kind == "text" and name.startswith("tests/"):
                 continue
             wrong = UNCLEAR.findall(text)
@@ -265,17 +271,16 @@ def test_sentences_are_plain() -> None:
     assert items == []
 
 
-def _bound(path: Path) -> Iterator[tuple[str, int]]:
+def _bound(nodes: list[ast.AST]) -> Iterator[tuple[str, int]]:
     """(name, line) of functions, parameters and variables, without fields of classes."""
-    tree = ast.parse(path.read_text("utf-8"))
     fields = {
         id(node.target)
-        for holder in ast.walk(tree)
+        for holder in nodes
         if isinstance(holder, ast.ClassDef)
         for node in holder.body
         if isinstance(node, ast.AnnAssign)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.arg):
             yield node.arg, node.lineno
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -292,8 +297,8 @@ def test_names_say_what_they_hold() -> None:
     """No function, parameter or variable is called `one`, `found` or `_own`."""
     vague = {
         f"{name}:{line}: {word}"
-        for name, path in _files("planner", "web", "dpplan", "benchmarks", "docs", "tests")
-        for word, line in _bound(path)
+        for name, nodes in _files()
+        for word, line in _bound(nodes)
         if word.strip("_") in VAGUE
     }
     assert sorted(vague) == []

@@ -29,7 +29,7 @@ def page():
     from web.app import app
     from web.state import PAGE, filled
     from web.tabs import TABS, Tab
-    pairs = filled([], PAGE)
+    pairs = filled(json.loads(sys.argv[2]), PAGE)
     tasks.panel(pairs, "roofline")
     for tab in TABS:
         if isinstance(tab, Tab):
@@ -43,7 +43,10 @@ def page():
 
 json.dump([[command(words) for words in json.loads(sys.argv[1])], page()], sys.stdout)
 """
-GPT2 = ["--model", "gpt2", "--gpu", "a100", "--gpus", "2"]
+GPT2 = ["--model", "gpt2", "--gpu", "a100", "--gpus", "2", "--stack", "pytorch-ddp"]
+GPT2 += ["--stack-defaults"]  # kernels are not searched, which takes most of the time
+ON_PAGE = {"model": "gpt2", "gpu": "a100", "gpus": "2", "stack": "pytorch-ddp"}
+ON_PAGE |= {"stack_defaults": "true"}
 ADDRESSES = {
     "formats": {"/api/read"},
     "calibrate": set[str](),
@@ -63,7 +66,7 @@ def answers(folder: Path, left_out: set[str], words: list[list[str]]) -> tuple[A
     for name in ("web", "hardware_profiles"):
         (folder / name).symlink_to(ROOT / name)
     done = subprocess.run(
-        [sys.executable, "-c", CODE, json.dumps(words)],
+        [sys.executable, "-c", CODE, json.dumps(words), json.dumps([*ON_PAGE.items()])],
         env={**os.environ, "PYTHONPATH": str(folder)},
         cwd=folder,
         capture_output=True,

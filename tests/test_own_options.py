@@ -50,7 +50,10 @@ ELSEWHERE = {
     "mcp port": "test_agents",
     **dict.fromkeys(("prices update", "prices feed"), "test_prices_fetched"),
     "preflight folder": "test_preflight",
-    **{f"serve {name}": "test_web_guard" for name in ("host", "port", "allow_host", "token_file")},
+    **{
+        f"serve {name}": "test_web_connections"
+        for name in ("host", "port", "allow_host", "token_file")
+    },
 }
 
 
