@@ -18,7 +18,7 @@ from planner.formats.recipe import target
 from planner.inputs.scenario import resolve
 from planner.search import allowed_layouts, allows_as_much, idle, search
 from planner.search.choose import choice
-from planner.search.software import _GAIN, SHORTENS
+from planner.search.software import GAIN, SHORTENS
 from planner.specs.components import STEP
 from planner.specs.options import Given, Options, Origin, options_of_command, rows
 from planner.specs.options.origin import OriginKind
@@ -205,7 +205,7 @@ def test_a_search_begins_where_no_layout_is_lost(model: str, gpu: str) -> None:
             estimates = evaluate(plan.choosing([taken]), table)
             # with less compute to hide it a little more of a collective may be exposed, by less
             # than what a search counts as a gain
-            assert (estimates.time.seconds <= least.time.seconds * (1 + _GAIN)).all(), taken
+            assert (estimates.time.seconds <= least.time.seconds * (1 + GAIN)).all(), taken
             assert (estimates.memory.device <= least.memory.device * (1 + 1e-9)).all(), taken
             tried += 1
     assert tried
