@@ -12,8 +12,9 @@ from planner.estimate.ties import TIE
 from planner.inputs.degrees import longest_context
 from planner.specs.base import PlanError
 from planner.specs.capabilities import CAPABILITIES
-from planner.specs.documents.estimate import Estimate
+from planner.specs.documents.estimate import Estimate, Figures
 from planner.specs.options import LAYOUT, Options, rows
+from planner.verbs.requests import answer as answers
 
 MODELS = (
     *("gpt2", "llama-3.2-1b", "llama-3-8b", "llama-2-13b", "qwen3-32b", "llama-2-70b"),
@@ -52,17 +53,36 @@ ALL = {**PINS, **_LISTED, "loss_kernel": ("torch", "fused", "fused-linear", "chu
 
 
 @dataclass(frozen=True)
-class Violation:
-    """A pin that beats the answer without it."""
+class Pinned:
+    """An answer with one more option."""
 
-    request: dict[str, Any]
     pin: dict[str, Any]
     seconds: float
-    pinned: float
+    gain: float  # share of the step of the answer without the pin
+    is_comparable: bool
+    is_better: bool
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A request with its answer, and with each pin that has one."""
+
+    request: dict[str, Any]
+    free: Estimate
+    pinned: list[Pinned]
 
     @property
-    def gain(self) -> float:
-        return 1 - self.pinned / self.seconds
+    def violations(self) -> list[Pinned]:
+        return [entry for entry in self.pinned if entry.is_better]
+
+    @property
+    def nearest(self) -> Pinned | None:
+        """The fastest of the comparable pins."""
+        return max(
+            (entry for entry in self.pinned if entry.is_comparable),
+            key=lambda entry: entry.gain,
+            default=None,
+        )
 
 
 def requests(count: int, seed: int) -> Iterator[dict[str, Any]]:
@@ -84,27 +104,36 @@ def pins_of(count: int, seed: int) -> Iterator[dict[str, Any]]:
     return pins(count, random.Random(seed))
 
 
-def answer(given: dict[str, Any]) -> Estimate | None:
-    """The answer of a request, None where there is none."""
+def readable(given: dict[str, Any]) -> Options | None:
+    """The options of a request; None where they contradict each other."""
     try:
-        return api.estimate(api.read_options(given), brief=True)
+        return api.read_options(given)
     except PlanError:
         return None
 
 
-def sure(estimate: Estimate) -> bool:
-    return estimate.memory.fits and estimate.memory.fit_chance >= _CHANCE
+def sure(figures: Estimate | Figures) -> bool:
+    return figures.memory.fits and figures.memory.fit_chance >= _CHANCE
 
 
-def better(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
-    """Whether a pinned answer fits as likely as the free one and beats it."""
-    if pinned.stack.id not in stacks_of(free) or is_said(free, pinned, pin):
+def comparable(free: Estimate, pinned: Figures, pin: dict[str, Any]) -> bool:
+    """Whether a pinned answer fits as likely as the free one, whose search covers it."""
+    if pinned.stack not in stacks_of(free) or is_said(free, pinned, pin):
         return False  # what a stack needs that no search without --stack tries is said
-    as_likely = sure(pinned) or (
+    return sure(pinned) or (
         not sure(free) and pinned.memory.fits and pinned.memory.fit_chance >= free.memory.fit_chance
     )
-    gain = 1 - pinned.step.seconds / free.step.seconds
-    return as_likely and (gain > TOLERANCE or (sure(pinned) and not sure(free)))
+
+
+def gain_of(free: Estimate, pinned: Figures) -> float:
+    """Share of the step that a pin saves."""
+    return 1 - pinned.step.seconds / free.step.seconds
+
+
+def better(free: Estimate, pinned: Figures, pin: dict[str, Any]) -> bool:
+    """Whether a pinned answer fits as likely as the free one and beats it."""
+    surer = sure(pinned) and not sure(free)
+    return comparable(free, pinned, pin) and (gain_of(free, pinned) > TOLERANCE or surer)
 
 
 # options that a search leaves open, by the words with which its answer says so
@@ -117,12 +146,12 @@ _SAID_BY = {
 _HOLD_EXPERTS = ("mlp", "layer", "full")  # scopes of CUDA graphs
 
 
-def is_said(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
+def is_said(free: Estimate, pinned: Figures, pin: dict[str, Any]) -> bool:
     """Whether the answer without the pin says that it does not search this."""
     sentence = " ".join(free.search.not_searched)
     ((name, value),) = pin.items()
     word = str(value).partition(":")[0]
-    on_request = any(f"--{name} {text}({pinned.stack.id})" in sentence for text in (f"{word} ", ""))
+    on_request = any(f"--{name} {text}({pinned.stack})" in sentence for text in (f"{word} ", ""))
     if name == "cuda_graphs" and word not in _HOLD_EXPERTS:
         return False
     if name == "cp" and pinned.layout.cp <= longest_context(_tokens(pinned)):
@@ -130,11 +159,9 @@ def is_said(free: Estimate, pinned: Estimate, pin: dict[str, Any]) -> bool:
     return on_request or _SAID_BY.get(name, "?") in sentence
 
 
-def _tokens(estimate: Estimate) -> int:
+def _tokens(figures: Figures) -> int:
     """Tokens of a sequence."""
-    return round(
-        estimate.throughput.tokens_per_s * estimate.step.seconds / estimate.layout.global_batch
-    )
+    return round(figures.tokens_per_step / figures.layout.global_batch)
 
 
 def stacks_of(estimate: Estimate) -> set[str]:
@@ -144,17 +171,27 @@ def stacks_of(estimate: Estimate) -> set[str]:
     return {estimate.stack.id, *names}
 
 
-def violations(given: dict[str, Any], each: Iterator[dict[str, Any]]) -> Iterator[Violation | None]:
-    """Of every pin that has an answer: the violation, or None."""
-    free = answer(given)
-    if free is None:
-        return
+def trial(given: dict[str, Any], each: Iterator[dict[str, Any]]) -> Trial | None:
+    """The answers of a request without and with these pins; None where it has no answer."""
+    try:
+        free = api.estimate(api.read_options(given), brief=True)
+    except PlanError:
+        return None
     batch = {"global_batch": free.layout.global_batch}
-    for pin in each:
-        pinned = answer({**given, **batch, **pin})
-        if pinned is not None:
-            result = Violation(given, pin, free.step.seconds, pinned.step.seconds)
-            yield result if better(free, pinned, pin) else None
+    known = [(pin, options) for pin in each if (options := readable({**given, **batch, **pin}))]
+    points = answers([options for _, options in known], reasons=False)
+    pinned = [
+        Pinned(
+            pin,
+            point.report.step.seconds,
+            gain_of(free, point.report),
+            comparable(free, point.report, pin),
+            better(free, point.report, pin),
+        )
+        for (pin, _), point in zip(known, points, strict=True)
+        if point.report is not None
+    ]
+    return Trial(given, free, pinned)
 
 
 assert set(ALL) <= set(rows(Options))

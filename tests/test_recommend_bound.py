@@ -57,9 +57,19 @@ def test_more_of_a_bound_is_more_of_all_of_it() -> None:
     assert least.at_least(0.0) == least
 
 
-def test_a_ladder_answers_as_all_counts_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With bounds and rungs, as for requests with many layouts, and without."""
-    given = {"model": "llama-2-7b", "tokens": 2e11, "stack": "pytorch-fsdp", "stack_defaults": True}
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"model": "llama-2-7b", "stack": "pytorch-fsdp", "stack_defaults": True},
+        {"model": "llama-2-7b", "stack": "pytorch-fsdp"},
+    ],
+    ids=["no free options", "free options"],
+)
+def test_a_ladder_answers_as_all_counts_do(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    """With bounds, rungs and first looks, as for requests with many layouts, and without."""
+    given = {**given, "tokens": 2e11}
     limits, names = Limits(days=60, max_gpus=1024), ("h100", "a100", "rtx4090", "v100-sxm2-16gb")
     monkeypatch.setattr("planner.verbs.recommend.ladder.EVERY", float("inf"))
     whole = cluster(limits, given, names)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pin_law import pins_of, violations
+from pin_law import pins_of, trial
 
 from planner import api
 from planner.estimate import evaluate
@@ -18,7 +18,7 @@ from planner.formats.recipe import target
 from planner.inputs.scenario import resolve
 from planner.search import allowed_layouts, allows_as_much, idle, search
 from planner.search.choose import choice
-from planner.search.software import _GAIN, SHORTENS
+from planner.search.software import GAIN, SHORTENS
 from planner.specs.components import STEP
 from planner.specs.options import Given, Options, Origin, options_of_command, rows
 from planner.specs.options.origin import OriginKind
@@ -126,8 +126,10 @@ def test_origins_of_options_decide_nothing(origin: OriginKind) -> None:
     ids=lambda given: str(given["model"]),
 )
 def test_no_pin_beats_the_answer_without_it(given: dict[str, Any]) -> None:
-    kept = [violation for violation in violations(given, pins_of(8, 3)) if violation is not None]
-    assert not kept, [(entry.pin, f"{entry.gain:.2%}") for entry in kept]
+    result = trial(given, pins_of(8, 3))
+    assert result is not None
+    assert result.pinned
+    assert not result.violations, [(e.pin, f"{e.gain:.2%}") for e in result.violations]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "fp8"])
@@ -203,7 +205,7 @@ def test_a_search_begins_where_no_layout_is_lost(model: str, gpu: str) -> None:
             estimates = evaluate(plan.choosing([taken]), table)
             # with less compute to hide it a little more of a collective may be exposed, by less
             # than what a search counts as a gain
-            assert (estimates.time.seconds <= least.time.seconds * (1 + _GAIN)).all(), taken
+            assert (estimates.time.seconds <= least.time.seconds * (1 + GAIN)).all(), taken
             assert (estimates.memory.device <= least.memory.device * (1 + 1e-9)).all(), taken
             tried += 1
     assert tried

@@ -14,6 +14,7 @@ from planner.estimate.factored import Space
 from planner.formulas.rules import RULES
 from planner.ledger import Array
 from planner.search import where
+from planner.search.behind import Behind, reach
 from planner.search.choose import (
     ENOUGH,
     NONE,
@@ -33,7 +34,6 @@ from planner.search.prune import SLACK, pruned
 from planner.search.software import (
     DEGREES,
     NEAR,
-    Behind,
     Choices,
     Rank,
     Settling,
@@ -43,7 +43,6 @@ from planner.search.software import (
     other_degrees,
     polished,
     probed,
-    reach,
     roomier,
 )
 from planner.search.space import degrees, layouts_of
@@ -213,7 +212,7 @@ class Found:
     rejected: dict[str, int]  # layouts that a rule forbids, by rule
     enumerated: int
     excluded: int = 0  # allowed layouts that are slower than what was wanted, by a bound
-    reach: float | None = None  # see `software.reach`; None where it was not needed
+    reach: float | None = None  # see `behind.reach`; None where it was not needed
     allowed: _Tried | None = None  # the layouts that were searched
 
 
@@ -258,7 +257,7 @@ def started(
 
 def far_s(most: float, times: float | None = None) -> float:
     """Seconds of a step beyond which no free option makes a layout as fast as other plans' best.
-    times: see `software.reach`."""
+    times: see `behind.reach`."""
     return most * max(_FAR, times or 1.0)
 
 
@@ -372,7 +371,7 @@ def _settling(result: Found, looked: set[Layout]) -> Settling | None:
 def is_far(rank: Rank, best: Rank, plan: Plan, times: float | None = None) -> bool:
     """Whether a layout of the plan is so far behind another plan's that no free option makes up for
     it: in time, or in memory where it does not fit. Both ranks: see `choose.of_all`; times: see
-    `software.reach`."""
+    `behind.reach`."""
     if best[0] != ENOUGH:
         return False
     if rank[0] == ENOUGH:

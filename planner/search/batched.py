@@ -20,10 +20,10 @@ from planner.estimate import Estimates, cut, evaluate
 from planner.estimate.factored import Space
 from planner.search import FEW_LAYOUTS, ROUNDS, far_s, in_turn, is_far, near_s, wanted_s
 from planner.search.alike import Allowed, Best, Key, Keys, enumerated, evaluated
+from planner.search.behind import Behind, reach
 from planner.search.choose import ENOUGH, NONE, of_all
 from planner.search.question import KEPT, Question, question_of
 from planner.search.software import (
-    Behind,
     Choices,
     Rank,
     Settling,
@@ -32,7 +32,6 @@ from planner.search.software import (
     other_degrees,
     polished,
     probed,
-    reach,
     roomier,
 )
 from planner.specs.base import PlanError
@@ -155,7 +154,7 @@ class _Search:
         self.open = is_open
         self.looked: set[Layout] = set()  # whose free options are settled
         self.most = np.inf  # seconds of a step of the best of other plans
-        self.reach: float | None = None  # see `software.reach`
+        self.reach: float | None = None  # see `behind.reach`
 
     def is_far(self, best: Rank | None) -> bool:
         """Whether another plan of the request, whose rank this is, is too far ahead."""

@@ -8,8 +8,6 @@ again with what was kept. tests/test_software.py compares with every combination
 layouts of small spaces.
 
 The choice depends on the plan only: it is the same for one request, in a sweep and in advice.
-
-Long: where a climb begins, the climb, and what ends it share its record of evaluated layouts.
 """
 
 from __future__ import annotations
@@ -24,11 +22,10 @@ from planner.estimate import Estimates, Outline, fit
 from planner.estimate.factored import Space
 from planner.estimate.memory import Memory, peak_memory
 from planner.estimate.step import StepTime, step_time
-from planner.estimate.ties import TIE
 from planner.formulas.experts import tensor_of
 from planner.formulas.rules import check
 from planner.formulas.rules.stack import ACTS
-from planner.ledger import Array, Ledger, total
+from planner.ledger import Array
 from planner.search.choose import ENOUGH, NONE, Choice, Rank, choice
 from planner.search.prune import least_of_rows, least_repeated
 from planner.search.together import Measured, better_together
@@ -45,7 +42,7 @@ _KINDS = ("tp", "cp", "ep")  # the fastest of each kind that fits is looked at, 
 # options that are degrees: which layouts there are depends on them
 DEGREES = ("etp",)
 _SMALL = 2  # micro-batches of layouts that are probed
-_GAIN = 5e-4  # relative, of seconds: what gains less is not worth an option
+GAIN = 5e-4  # relative, of seconds: what gains less is not worth an option
 _ROUNDING = 1e-6  # relative, of chances and bytes
 # share of a GPU's memory that another value has to save for a search with it
 _ROOMIER = 0.05
@@ -60,7 +57,6 @@ SHORTENS = {
     "loss_kernel": ("memory_bound", "launch", "data_parallel"),
     "master_precision": ("optimizer",),
 }
-_FOLLOW = ("bubble", "overhead")  # components that are as long as the others make them
 _FORBIDDEN = (np.inf, np.inf)
 
 Choices = tuple[SoftwareChoice, ...]
@@ -115,84 +111,8 @@ def probed(plan: Plan, spaces: Sequence[Space]) -> list[Choices]:
         for option in options:
             climb.look_at(option)
         for i, state in zip(acting, climb.states, strict=True):
-            out[i] = _choices(plan, state)
+            out[i] = choices_of(plan, state)
     return out
-
-
-@dataclass(frozen=True)
-class Behind:
-    """Layouts of a request of which those that fit are behind the best of other plans."""
-
-    choices: Choices  # the free options that they have
-    table: Columns
-    least: float  # seconds of a step of the fastest that fits
-    most: float  # of the best of other plans
-
-
-def reach(plan: Plan, requests: Sequence[Behind]) -> list[float]:
-    """For each request how many times as fast, with other options, a layout is at most that then
-    comes near the best of other plans: the product of what the best value of each option gains by
-    itself; 1 where none comes near. Layouts that are faster do not fit, and are left out. plan: as
-    in `polished`."""
-    alike: dict[Choices, list[int]] = {}
-    for i, request in enumerate(requests):
-        alike.setdefault(request.choices, []).append(i)
-    out = [1.0] * len(requests)
-    for choices, members in alike.items():
-        tables = [requests[i].table for i in members]
-        counts = [len(table) for table in tables]
-        table, most = joined(tables), np.repeat([requests[i].most for i in members], counts)
-        least = np.repeat([requests[i].least for i in members], counts) / (1 + TIE)
-        time = step_time(plan.choosing(choices), table, sums=True)
-        shares = _shares(plan, choices, table, time.components)
-        left = time.seconds * (1 - functools.reduce(np.add, shares.values(), 0.0))
-        rows = np.flatnonzero((time.seconds >= least) & (left <= most))
-        options = [name for name, share in shares.items() if np.max(share) > _GAIN]
-        if not len(rows) or not options:
-            continue
-        gains = np.ones(len(table))
-        gains[rows] = _gains(plan, choices, table.pick(rows), time.seconds[rows], options)
-        near = time.seconds / gains <= most * (1 + NEAR)
-        for i, mine in zip(members, np.split(near * gains, np.cumsum(counts)[:-1]), strict=True):
-            out[i] = float(mine.max(initial=1.0))
-    return out
-
-
-def _shares(plan: Plan, choices: Choices, table: Columns, components: Ledger) -> dict[str, Array]:
-    """Of every option that other values than these may make faster the share of a step that it can
-    save at most, no component counted twice; components that follow the others aside."""
-    always = {value.option for value in choices if value.start == "always"}
-    others = dict.fromkeys(value.option for value in plan.free)
-    every = {name: leaf for name, leaf in components.items() if name not in _FOLLOW}
-    whole, left = total(every), dict(every)
-    out = {}
-    for option in others:
-        if option not in always and acts(option, table):
-            names = SHORTENS.get(option, tuple(every))
-            out[option] = total({name: left.pop(name) for name in names if name in left}) / whole
-    return out
-
-
-def _gains(
-    plan: Plan, choices: Choices, table: Columns, start: Array, options: Sequence[str]
-) -> Array:
-    """How many times as fast layouts are, which take `start` seconds with these choices, if the
-    best value of each of the options gained what it gains by itself."""
-    state = {choice.option: choice for choice in choices}
-    without = check(plan.choosing(()), table)
-    times = np.ones(len(table))
-    for option in options:
-        least = start.copy()
-        for value in _values(plan, option):
-            if state.get(option) == value:
-                continue
-            variant = plan.choosing(_choices(plan, _with(state, option, value)))
-            rows = np.flatnonzero(_may_run(variant, table, without))
-            if len(rows):
-                seconds = step_time(variant, table.pick(rows), sums=True).seconds
-                least[rows] = np.minimum(least[rows], seconds)
-        times *= start / least
-    return times
 
 
 def _fastest_of_kinds(plan: Plan, space: Space) -> Columns:
@@ -263,7 +183,8 @@ def polished(plan: Plan, requests: Sequence[Settling]) -> list[tuple[Choices, Ra
         climb.look_at(option)
     climb.combine()
     return [
-        (_choices(plan, state), rank) for state, rank in zip(climb.states, climb.ranks, strict=True)
+        (choices_of(plan, state), rank)
+        for state, rank in zip(climb.states, climb.ranks, strict=True)
     ]
 
 
@@ -284,11 +205,11 @@ def roomier(plan: Plan, best: Sequence[tuple[Choices, Columns]]) -> list[Choices
         if not acts(option, table):
             continue
         for value in (None, *(each for each in plan.free if each.option == option)):
-            states = [_with(state, option, value) for state in starts]
+            states = [with_value(state, option, value) for state in starts]
             devices = _devices(plan, states, table)
             for i in np.flatnonzero((devices < least) & (devices <= limits)):
                 least[i], out[i] = devices[i], states[i]
-    return [None if state is None else _choices(plan, state) for state in out]
+    return [None if state is None else choices_of(plan, state) for state in out]
 
 
 def other_degrees(plan: Plan, choices: Choices, rank: Rank) -> list[Choices]:
@@ -299,9 +220,9 @@ def other_degrees(plan: Plan, choices: Choices, rank: Rank) -> list[Choices]:
     state = {choice.option: choice for choice in choices}
     options = {value.option for value in plan.free}.intersection(DEGREES)
     return [
-        _choices(plan, _with(state, option, value))
+        choices_of(plan, with_value(state, option, value))
         for option in sorted(options)
-        for value in _values(plan, option)
+        for value in values_of(plan, option)
         if state.get(option) != value
     ]
 
@@ -310,7 +231,7 @@ def _devices(plan: Plan, states: Sequence[_State], table: Columns) -> Array:
     """Bytes per GPU of every row with the options of its state."""
     alike: dict[Choices, list[int]] = {}
     for i, state in enumerate(states):
-        alike.setdefault(_choices(plan, state), []).append(i)
+        alike.setdefault(choices_of(plan, state), []).append(i)
     out = np.zeros(len(states))
     for choices, rows in alike.items():
         memory = peak_memory(plan.choosing(choices), table.pick(np.array(rows)))
@@ -318,12 +239,12 @@ def _devices(plan: Plan, states: Sequence[_State], table: Columns) -> Array:
     return out
 
 
-def _with(state: _State, option: str, value: SoftwareChoice | None) -> _State:
+def with_value(state: _State, option: str, value: SoftwareChoice | None) -> _State:
     others = {name: kept for name, kept in state.items() if name != option}
     return others | ({} if value is None else {option: value})
 
 
-def _choices(plan: Plan, state: _State) -> Choices:
+def choices_of(plan: Plan, state: _State) -> Choices:
     """The options of a state in the order of the table."""
     return tuple(each for each in plan.free if state.get(each.option) == each)
 
@@ -335,17 +256,17 @@ def beyond_room(rank: Rank, plan: Plan) -> bool:
 
 def better(new: Rank, old: Rank) -> bool:
     """Whether a rank is so much less that it is worth other options."""
-    least = _GAIN if old[0] == ENOUGH else _ROUNDING
+    least = GAIN if old[0] == ENOUGH else _ROUNDING
     return new[0] < old[0] or (new[0] == old[0] and new[1] < old[1] - least * abs(old[1]))
 
 
-def _values(plan: Plan, option: str) -> list[SoftwareChoice | None]:
+def values_of(plan: Plan, option: str) -> list[SoftwareChoice | None]:
     """Values of an option that are tried, the stack's own (None) among them."""
     values = [choice for choice in plan.free if choice.option == option]
     return [*values] if values[0].start == "always" else [None, *values]
 
 
-def _may_run(variant: Plan, table: Columns, without: Mapping[str, Array]) -> Array:
+def may_run(variant: Plan, table: Columns, without: Mapping[str, Array]) -> Array:
     """Which layouts break no rule with these options that they do not break without any."""
     ok = np.ones(len(table), dtype=bool)
     for name, holds in check(variant, table).items():
@@ -438,7 +359,7 @@ class _Climb:
 
     def look_at(self, option: str) -> None:
         """Every value of an option, the stack's own among them, for every request."""
-        for value in _values(self.plan, option):
+        for value in values_of(self.plan, option):
             self._try(option, value, range(len(self.states)))
 
     def combine(self) -> None:
@@ -446,7 +367,7 @@ class _Climb:
         where that holds."""
         for i, (level, _) in enumerate(self.ranks):
             for state in self._together(i) if level == ENOUGH else ():
-                (rank,) = self._ranked(_choices(self.plan, state), [i])
+                (rank,) = self._ranked(choices_of(self.plan, state), [i])
                 if better(rank, self.ranks[i]):
                     self.states[i], self.ranks[i] = state, rank
 
@@ -460,8 +381,8 @@ class _Climb:
         }
         listed = start.listed
         known[frozenset(start.choices)] = Measured(listed.seconds, lambda: listed.device)
-        here = frozenset(_choices(self.plan, self.states[request]))
-        least = self.ranks[request][1] * (1 - _GAIN)
+        here = frozenset(choices_of(self.plan, self.states[request]))
+        least = self.ranks[request][1] * (1 - GAIN)
         each = better_together(known, here, float(self.plan.usable_bytes), least)
         return [{choice.option: choice for choice in taken} for taken in each]
 
@@ -470,10 +391,10 @@ class _Climb:
         tried: dict[int, _State] = {}
         for i in among:
             if self.states[i].get(option) != value:
-                tried[i] = _with(self.states[i], option, value)
+                tried[i] = with_value(self.states[i], option, value)
         alike: dict[Choices, list[int]] = {}
         for i, state in tried.items():
-            alike.setdefault(_choices(self.plan, state), []).append(i)
+            alike.setdefault(choices_of(self.plan, state), []).append(i)
         for choices, members in alike.items():
             for i, rank in zip(members, self._ranked(choices, members), strict=True):
                 if better(rank, self.ranks[i]):
@@ -514,7 +435,7 @@ class _Climb:
                 table = joined([table, replace(table, ep=ep).pick(moved)])
                 rows = np.concatenate([rows, rows[moved]])
             without = {name: holds[rows] for name, holds in self.allowed.items()}
-            kept = np.flatnonzero(_may_run(variant, table, without))
+            kept = np.flatnonzero(may_run(variant, table, without))
             at = [np.flatnonzero(self.of_row[rows[kept]] == i) for i in members]
             self.known[choices, members] = _Evaluated(variant, table.pick(kept), at, rows[kept])
         return self.known[choices, members]

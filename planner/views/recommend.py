@@ -148,7 +148,7 @@ def _how_likely(row: ClusterRow) -> str:
 def _excluded(kinds: int) -> str:
     if not kinds:
         return ""
-    return f"; {kinds} more kind{'' if kinds == 1 else 's'} ruled out by bounds"
+    return f"; {kinds} more kind{'' if kinds == 1 else 's'} ruled out by bounds or a first look"
 
 
 def _none(goal: str, document: SmallestCluster) -> str:

@@ -44,7 +44,7 @@ def crossing_text(crossing: Crossing) -> str:
     """A parallel group over the border of nodes, and what the best layout without it takes."""
     head = f"{crossing.degree} {crossing.size} crosses nodes of {crossing.node_gpus} GPUs"
     if crossing.inside is None:
-        return f"{head}, as requested; no other layout of this request fits"
+        return f"{head}; none that stays inside fits and takes less than a tenth more"
     noise = "within" if crossing.inside.within_noise else "more than"
     more, takes = 100 * crossing.inside.slower_frac, show(crossing.inside.step_seconds, "s")
     return (

@@ -154,7 +154,9 @@ class SmallestCluster(Doubted):
     global_batch: Annotated[int, key("sequences per optimizer step", "sequences")]
     goal: Annotated[str, key("what `types[].answer` is the best for: cheapest, smallest, fastest")]
     tried: Annotated[int, key("clusters that were evaluated")]
-    excluded: Annotated[int, key("kinds of which no cluster was: a bound rules each out")]
+    excluded: Annotated[
+        int, key("kinds of which no cluster was: a bound or a first look rules each out")
+    ]
     answers: Annotated[Answers, key("the best of all kinds")]
     undecided: Annotated[
         list[str],

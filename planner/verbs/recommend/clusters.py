@@ -81,7 +81,8 @@ def cluster(
         default = default_batch(base, model, sequence_length(base, model))
         batch = default.sequences
     tried_kinds = kinds(gpus, clusters, base.changed(global_batch=batch), model, tokens, limits)
-    answered = ladder.points(tried_kinds, limits, jobs=jobs, progress=progress)
+    tries = ladder.points(tried_kinds, limits, jobs=jobs, progress=progress)
+    answered = tries.points
     counts = [
         [judged(kind.name, point, limits, price_of(point.options)) for point in tried]
         for kind, tried in zip(tried_kinds, answered, strict=True)
@@ -91,7 +92,8 @@ def cluster(
     answers = Answers(**{aim: _best(within, aim) for aim in GOALS})
     best = [answers.cheapest, answers.smallest, answers.fastest]
     types = [
-        _type(kind, tried, limits, best) for kind, tried in zip(tried_kinds, counts, strict=True)
+        _type(kind, tried, looked, limits, best)
+        for kind, tried, looked in zip(tried_kinds, counts, tries.looked, strict=True)
     ]
     return SmallestCluster(
         schema_version=SCHEMA_VERSION,
@@ -196,12 +198,16 @@ def _best(rows: Sequence[ClusterRow], goal: str) -> ClusterRow | None:
 
 
 def _type(
-    kind: Kind, counts: Sequence[Count], limits: Limits, best: Sequence[ClusterRow | None]
+    kind: Kind,
+    counts: Sequence[Count],
+    looked: ClusterRow | None,
+    limits: Limits,
+    best: Sequence[ClusterRow | None],
 ) -> MachineKind:
     """One kind: its best count, or why there is none; and the obstacle to the count below its
     smallest. best: of all kinds, by each goal."""
     within = [row for row in rows_of(counts) if row.within]
-    reason = None if within else kind.reason or _reason(kind, counts, limits)
+    reason = None if within else kind.reason or _reason(kind, counts, looked, limits)
     if within and len(counts) == 1 < len(kind.requests) and within[0] not in best:
         # a count beyond the others, which is not the best of its kind
         reason, within = f"{_BEATEN}; {counts[0].gpus:,} GPUs fit within the limits", []
@@ -222,7 +228,8 @@ def _left_out(kind: Kind, tried: int) -> str | None:
     """Which counts of a kind are not tried, and why."""
     some = (
         f"{tried} of {len(kind.requests)} numbers of GPUs that divide the work are tried: a ladder,"
-        " and those next to what answers, without those that no bound lets be the best by any goal"
+        " and those next to what answers, without those that no bound lets be the best by any goal,"
+        " or that are behind with the kernels and overlap of a pick of another number"
     )
     reasons = [kind.left_out, some if tried < len(kind.requests) else None]
     return "; ".join(reason for reason in reasons if reason) or None
@@ -235,11 +242,11 @@ def _tried(count: Count) -> TriedCount:
     return extended(TriedCount, row)
 
 
-def _reason(kind: Kind, counts: Sequence[Count], limits: Limits) -> str:
+def _reason(kind: Kind, counts: Sequence[Count], looked: ClusterRow | None, limits: Limits) -> str:
     """Why no count of a kind is within the limits: the nearest miss, or a bound where none was
     tried."""
     if not counts and kind.least is not None:
-        return _ruled_out(kind, kind.least)
+        return _ruled_out(kind, kind.least) if looked is None else _behind(looked)
     most, rows = counts[-1].gpus, rows_of(counts)
     larger = "" if most == kind.requests[-1].gpus else "; no larger one could be the best"
     fitting = [row for row in rows if row.fits]
@@ -270,6 +277,16 @@ def _ruled_out(kind: Kind, least: Least) -> str:
     return (
         f"not searched: GEMMs take {show(least.step_s(many), 's')} a step on {many:,} GPUs{cost};"
         f" with {few:,} or more GPUs others are cheaper, faster and smaller"
+    )
+
+
+def _behind(row: ClusterRow) -> str:
+    """What the best count of a kind takes with the software of another kind's pick."""
+    cost = "" if row.cost_usd is None else f" and {show(row.cost_usd, 'USD')}"
+    takes = show(row.step_seconds, "s") + " a step" if row.days is None else f"{row.days:.3g} days"
+    return (
+        f"not searched: with the kernels and overlap of another kind's pick {row.gpus:,} GPUs take"
+        f" {takes}{cost}; others are cheaper, faster and smaller"
     )
 
 

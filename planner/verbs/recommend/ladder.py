@@ -6,9 +6,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from planner.inputs.cluster import price_of
 from planner.specs.documents.recommend import ClusterRow
+from planner.specs.options import LAYOUT, Options, rows
 from planner.specs.options.recommend import GOALS, Goal, Limits
 from planner.verbs.recommend.bound import Least, Market, cost_in
 from planner.verbs.recommend.counts import ORDER, judged
@@ -28,13 +30,25 @@ NEAREST = 3
 # seldom take fewer, and fewer save bubbles and communication
 _OF_FEWER = 0.85
 _OF_MORE = 0.5
+# least seconds of a step over those with the software of a pick: of another kind or of a count that
+# is far from it, where up to a ninth is gained by other kernels and overlap, and of a near one
+_OF_OTHERS = 0.85
+_OF_NEAR = 0.93
+_NEAR = 1.5  # times as many GPUs, or as few
+_SOFTWARE = [name for name, row in rows(Options).items() if row.says.free and name not in LAYOUT]
 
 Tried = dict[int, Point]  # by position among the requests of a kind
 
 
-def points(
-    kinds: Sequence[Kind], limits: Limits, *, jobs: int, progress: Progress | None
-) -> list[list[Point]]:
+@dataclass(frozen=True)
+class Tries:
+    """What was tried of each kind."""
+
+    points: list[list[Point]]  # its counts that were searched, ascending
+    looked: list[ClusterRow | None]  # the best of those that were only looked at
+
+
+def points(kinds: Sequence[Kind], limits: Limits, *, jobs: int, progress: Progress | None) -> Tries:
     """The counts of each kind that are tried, ascending: all of them where that is little work,
     else those that a bound does not rule out (`bound`), the most promising kinds first, and of each
     its largest count first: what is out of reach with the largest is so with fewer."""
@@ -47,16 +61,16 @@ def points(
             trials.run({k: rungs[k][rung:][:1] for k in first})
     if trials.work() <= EVERY:
         trials.run({k: range(len(kind.requests)) for k, kind in enumerate(kinds)})
-        return trials.answered
+        return trials.tries
     together = max(jobs, 1)
     for group in (first, *(rest[i : i + together] for i in range(0, len(rest), together))):
-        trials.run({k: trials.open(k, rungs[k][-1:], ("fastest",)) for k in group})
-        while trials.run({k: trials.rung(k, rungs[k]) for k in group}):
+        trials.run_open({k: trials.open(k, rungs[k][-1:], ("fastest",)) for k in group})
+        while trials.run_open({k: trials.rung(k, rungs[k]) for k in group}):
             pass
         if group is first:
             trials.refine()
     trials.refine()
-    return trials.answered
+    return trials.tries
 
 
 def _rungs(count: int) -> Sequence[int]:
@@ -90,33 +104,90 @@ class _Trials:
     ) -> None:
         self.kinds, self.limits, self.jobs, self.progress = kinds, limits, jobs, progress
         self.tried: list[Tried] = [{} for _ in kinds]
-        # of those with a layout, against the limits
+        # of those with a layout, against the limits, some with the software of a pick
         self.rows: list[dict[int, ClusterRow]] = [{} for _ in kinds]
+        self.rough: dict[tuple[int, int], float] = {}  # bounds of a step of these, see `_look_at`
         self.best: dict[tuple[Goal, Market], tuple[float, ...]] = {}
 
     @property
-    def answered(self) -> list[list[Point]]:
-        """The counts of each kind, ascending."""
-        return [[known[i] for i in sorted(known)] for known in self.tried]
+    def tries(self) -> Tries:
+        """What was tried so far."""
+        looked: list[ClusterRow | None] = []
+        for k, of_kind in enumerate(self.rows):
+            some = [row for i, row in of_kind.items() if (k, i) in self.rough]
+            looked.append(min(some, key=ORDER[self.limits.goal], default=None))
+        return Tries([[known[i] for i in sorted(known)] for known in self.tried], looked)
 
     def run(self, wanted: Mapping[int, Sequence[int]]) -> bool:
         """Evaluate the wanted positions of these kinds that are not yet; whether there were any."""
-        places = [
+        places = self._places(wanted)
+        for (k, i), point in zip(places, self._answers(places), strict=True):
+            self.tried[k][i] = point
+            self.rough.pop((k, i), None)
+            row = self._judged(k, point)
+            if row is not None:
+                self.rows[k][i] = row
+                self._learn(k, row)
+        return bool(places)
+
+    def run_open(self, wanted: Mapping[int, Sequence[int]]) -> bool:
+        """Look at these positions with the software of picks, and evaluate those that could be the
+        best by some goal; whether there were any."""
+        places = self._places(wanted)
+        new = [place for place in places if self.best and place not in self.rough]
+        self._look_at(new)
+        left: dict[int, list[int]] = {}
+        for k, i in places:
+            if self.open(k, [i]):
+                left.setdefault(k, []).append(i)
+        return self.run(left) or bool(new)
+
+    def _places(self, wanted: Mapping[int, Sequence[int]]) -> list[tuple[int, int]]:
+        return [
             (k, i)
             for k, some in wanted.items()
             for i in dict.fromkeys(some)
             if i not in self.tried[k]
         ]
+
+    def _answers(
+        self, places: Sequence[tuple[int, int]], software: Sequence[Options] = ()
+    ) -> list[Point]:
+        """The points of these places, with the software of picks where these are given."""
         requests = [self.kinds[k].requests[i] for k, i in places]
-        points = answer(requests, jobs=self.jobs, progress=self.progress, reasons=False)
-        for (k, i), point in zip(places, points, strict=True):
-            self.tried[k][i] = point
-            price = price_of(point.options)
-            row = judged(self.kinds[k].name, point, self.limits, price).row
-            if row is not None:
+        if software:
+            requests = [_with(*pair) for pair in zip(requests, software, strict=True)]
+        return answer(requests, jobs=self.jobs, progress=self.progress, reasons=False)
+
+    def _judged(self, k: int, point: Point) -> ClusterRow | None:
+        return judged(self.kinds[k].name, point, self.limits, price_of(point.options)).row
+
+    def _look_at(self, places: Sequence[tuple[int, int]]) -> None:
+        """Search these positions with the stack, kernels and overlap of the pick of the nearest
+        count of their kind, else of another one: a tenth of the work of a search that settles
+        them. Where it does not fit so, nothing is learnt."""
+        guides = [self._guide(k, i) for k, i in places]
+        seen = [(place, guide) for place, guide in zip(places, guides, strict=True) if guide]
+        points = self._answers([place for place, _ in seen], [taken for _, (taken, _) in seen])
+        for ((k, i), (_, share)), point in zip(seen, points, strict=True):
+            row = self._judged(k, point)
+            if row is not None and point.roomy:
                 self.rows[k][i] = row
-                self._learn(k, row)
-        return bool(places)
+                self.rough[k, i] = share
+
+    def _guide(self, k: int, i: int) -> tuple[Options, float] | None:
+        """A pick that fits, and the least share of a step with its software that a search may
+        find."""
+        at = self.kinds[k].requests[i].gpus
+        of_kind = [point for point in self.tried[k].values() if point.roomy and point.taken]
+        others = [p for tried in self.tried for p in tried.values() if p.roomy and p.taken]
+        near = min(
+            of_kind or others, key=lambda p: abs(math.log(p.options.gpus / at)), default=None
+        )
+        if near is None or near.taken is None:
+            return None
+        far = max(near.options.gpus / at, at / near.options.gpus) > _NEAR
+        return near.taken, _OF_NEAR if of_kind and not far else _OF_OTHERS
 
     def _learn(self, k: int, row: ClusterRow) -> None:
         if not row.within:
@@ -173,9 +244,15 @@ class _Trials:
     def _least(self, k: int, gpus: int) -> Least | None:
         """The bounds of a kind at so many GPUs, with what its counts that were tried tell."""
         least = self.kinds[k].nearest
-        taken = {row.gpus: row.step_seconds * row.gpus for row in self.rows[k].values() if row.fits}
+        taken = {
+            row.gpus: row.step_seconds * row.gpus * self.rough.get((k, i), 1.0)
+            for i, row in self.rows[k].items()
+            if row.fits
+        }
         if least is None or not taken:
             return least
+        if gpus in taken:
+            return least.at_least(taken[gpus])
         fewer, more = [n for n in taken if n <= gpus], [n for n in taken if n >= gpus]
         floor = min(
             _OF_FEWER * taken[max(fewer)] if fewer else math.inf,
@@ -191,13 +268,17 @@ class _Trials:
         each = _EACH + sum(known) / len(known)
         return sum(len(kind.requests) for kind in self.kinds) * each
 
+    def _known(self, k: int) -> set[int]:
+        """Positions that were evaluated or looked at."""
+        return {*self.tried[k], *self.rows[k]}
+
     def _rows_at(self, k: int, positions: Sequence[int]) -> list[ClusterRow]:
         return [self.rows[k][i] for i in positions if i in self.rows[k]]
 
     def rung(self, k: int, rungs: Sequence[int]) -> list[int]:
         """The next rung of the ladder of a kind: below those that memory and days allow, above
         those that they do not. Of what they allow fewer GPUs take fewer GPU-hours, mostly."""
-        known, last = self.tried[k], rungs[-1]
+        known, last = self._known(k), rungs[-1]
         if last in known and not in_reach(self._rows_at(k, [last]), self.limits):
             return []  # nor is any with fewer
         start = rungs[(len(rungs) - 1) // 2]
@@ -208,12 +289,12 @@ class _Trials:
             some = [i for i in rungs if i < min(allowed)][-1:]
         else:
             some = [i for i in rungs if i > max(i for i in known if i != last or i == start)][:1]
-        return [] if set(some) & set(known) else self.open(k, some, ("cheapest", "smallest"))
+        return [] if set(some) & known else self.open(k, some, ("cheapest", "smallest"))
 
     def refine(self) -> None:
         """Try what lies beside the best counts of the kinds nearest to the goal, until nothing is
         left between."""
-        while self.run(self._beside_best()):
+        while self.run_open(self._beside_best()):
             pass
 
     def _beside_best(self) -> dict[int, list[int]]:
@@ -232,13 +313,19 @@ class _Trials:
         """Half way from a position to the next ones that were tried or below which a bound rules
         all out, and the two next to it on both sides: some counts divide worse than their
         neighbours."""
-        known, last = self.tried[k], len(self.kinds[k].requests) - 1
+        known, last = self._known(k), len(self.kinds[k].requests) - 1
         lowest = min(self.open(k, range(i), ("cheapest", "smallest")), default=i)
         below = max((j for j in known if j < i), default=lowest)
         above = min((j for j in known if j > i), default=i)
         halves = {(below + i) // 2, (i + above + 1) // 2}
-        positions = halves - set(known) or {i - 2, i - 1, i + 1, i + 2}
+        positions = halves - known or {i - 2, i - 1, i + 1, i + 2}
         return sorted(j for j in positions if 0 <= j <= last)
+
+
+def _with(request: Options, taken: Options) -> Options:
+    """The request with the stack and the free options of a pick."""
+    given = {name: value for name in _SOFTWARE if (value := getattr(taken, name)) is not None}
+    return request.changed(stack=taken.stack, stack_defaults=True, **given)
 
 
 def _nearness(rows: Mapping[int, ClusterRow], limits: Limits) -> tuple[float, ...]:
