@@ -52,9 +52,7 @@ TABS: dict[str, Any] = {
     "/rl": [*_ONE, ("gpus", "4"), ("prompts", "16"), ("response_length", "256")],
     "/schedule": [*_ONE, ("gpus", "4"), ("pp", "4"), ("stack", "megatron-core"), ("begin", "0.1")],
     "/input": [("samples_per_s", "900"), ("sample_bytes", "115 kB"), ("workers", "2")],
-    "/run": [],
-    "/launch": [*_ONE, ("gpus", "8"), ("to", "megatron")],
-    "/measured": [*_ONE, ("gpus", "8")],
+    "/run": [*_ONE, ("gpus", "8"), ("to", "megatron"), QUICK],
 }
 
 
