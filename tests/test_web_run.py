@@ -16,7 +16,13 @@ from planner.units import show
 from web.tabs import STEPS
 
 EXAMPLES = ROOT / "docs" / "examples"
-SMALL = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "8", "recompute": "full"}
+SMALL = {
+    "model": "gpt2",
+    "gpu": "a100-sxm4-80gb",
+    "gpus": "8",
+    "tokens": "10B",
+    "recompute": "full",
+}
 WAY = ["script", "plan", "fit", "launch", "log", "calibration", "measured", "export"]
 
 
