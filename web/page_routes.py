@@ -39,8 +39,9 @@ _OWN_LAYOUT = (
     "crossover",
 )  # panels of the one layout that was chosen: asked with it fixed
 _MOST_NAME = 80  # letters of a scenario in a comparison
-# the page waits no longer for advice; its script asks again, and without a script there is a link
-_LATE_S = 0.25
+# the page waits no longer for advice, which takes four times as long as the figures unless it is
+# kept: inputs and script stand behind it; the script asks again, and without one there is a link
+_LATE_S = 0.05
 
 
 def rendered(template: str, page: str = "", pairs: Pairs | None = None, **values: Any) -> str:
