@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pytest
 from command import ROOT, dpplan
 from fastapi.testclient import TestClient
-from web_pages import QUICK
+from web_pages import QUICK, sent_by
 
 from planner.units import show
 from web.tabs import STEPS
@@ -37,22 +37,6 @@ def written(step: str) -> dict[str, str]:
     """Files to take along, by name."""
     links = re.findall(r'href="data:[^,"]*,([^"]*)" download="([^"]*)"', step)
     return {name: unquote(unescape(text)) for text, name in links}
-
-
-def fields(page: str) -> dict[str, str]:
-    """What the form of a page sends when nobody changes it."""
-    form = page.split('class="panel tab-form"')[1].split("</form>")[0]
-    tags = re.findall(r'<input (?![^>]*type="(?:file|checkbox)")[^>]*>', form)
-    out = {}
-    for tag in tags:
-        name, value = (re.search(rf'\b{key}="([^"]*)"', tag) for key in ("name", "value"))
-        assert name
-        assert value
-        out[unescape(name[1])] = unescape(value[1])
-    for name, options in re.findall(r'<select [^>]*name="(\w+)".*?>(.*?)</select>', form, re.S):
-        chosen = re.search(r'value="([^"]*)"[^>]* selected', options)
-        out[name] = unescape(chosen[1]) if chosen else ""
-    return {name: value for name, value in out.items() if value}
 
 
 def test_one_page_has_every_step_with_the_figures_of_the_commands(client: TestClient) -> None:
@@ -92,7 +76,7 @@ def test_a_script_is_still_there_when_its_log_comes(client: TestClient) -> None:
     script = {"files": ("first.sh", (EXAMPLES / "first.sh").read_bytes(), "text/plain")}
     first = client.post("/run", data={"gpu": "h100", **dict([QUICK])}, files=script)
     assert first.status_code == 200
-    sent = fields(first.text)
+    sent = dict(sent_by(first.text))
     marked = {name for name in sent if sent.get(f"from.{name}", "").startswith("file|first.sh")}
     assert {"model", "tp"} <= marked
     before = steps(first.text)
@@ -120,7 +104,7 @@ def test_a_script_is_still_there_when_its_log_comes(client: TestClient) -> None:
 def test_a_log_alone_is_compared_with_no_default(client: TestClient) -> None:
     """Nobody chose the model that the page of a plan begins with."""
     log = {"files": ("train.log", (EXAMPLES / "train.log").read_bytes(), "text/plain")}
-    for given in ({}, fields(client.get("/run").text)):
+    for given in ({}, dict(sent_by(client.get("/run").text))):
         page = client.post("/run", data=given, files=log).text
         assert "drop the recipe beside it" in page
         assert list(steps(page)) == ["script", "plan", "log", "calibration"]
