@@ -82,9 +82,8 @@ def page(
     if tab.files and read:  # what they say is in the address and in the form from now on
         own = [(name, text) for name, text in pairs if name in tab.own_rows]
         pairs = [*read.pairs, *own] if files else pairs
-    shown = stated(pairs) if tab.files else pairs
     return {
-        "form": rendered("tab_form.html", tab=tab, form=form(tab, shown, error)),
+        "form": rendered("tab_form.html", tab=tab, form=form(tab, pairs, error)),
         "answer": body,
         "charts": charts,
         "ok": error is None,
