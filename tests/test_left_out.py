@@ -54,7 +54,7 @@ ADDRESSES = {
     "rl": {"/api/rl"},
     "studies": {"/api/check"},
 }
-TABS = {"lessons": {"/learn"}, "rl": {"/rl"}, "studies": {"/run", "/measured"}}
+TABS = {"lessons": {"/learn"}, "rl": {"/rl"}, "studies": {"/run"}}
 
 
 def answers(folder: Path, left_out: set[str], words: list[list[str]]) -> tuple[Any, Any]:

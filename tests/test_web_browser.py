@@ -721,7 +721,7 @@ def test_plans_side_by_side_are_a_link_that_begins_with_what_differs(
 
 
 def test_a_script_is_cured_and_written(page: Page, address: str, tmp_path: Path) -> None:
-    """Script in, what makes it fit, launch files out (20); each step is a link."""
+    """Script in, what makes it fit, launch files out (20), on one page; each step is a link."""
     script = tmp_path / "train.sh"
     script.write_text(
         "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 24 --hidden-size 2048"
@@ -734,14 +734,13 @@ def test_a_script_is_cured_and_written(page: Page, address: str, tmp_path: Path)
     page.locator("#f-files").set_input_files(script)
     expect(page.get_by_role("link", name="Apply what makes it fit")).to_be_visible()
     expect(answered(page)).to_contain_text("DOES NOT FIT")
-    person.click(page.get_by_role("link", name="Write the files that fit"))
-    expect(page.locator("h1")).to_have_text("The plan as files of a framework")
-    expect(answered(page)).to_contain_text("megatron")
-    saved = person.download(page.locator("#found a[download]").first)
+    person.click(page.get_by_role("link", name="Apply what makes it fit"))
+    expect(page.locator("#plan")).to_contain_text("fits")
+    saved = person.download(page.locator("#launch a[download]").first)
     person.did(20)
     assert "pretrain_gpt" in saved.read_text(encoding="utf-8")
-    page.goto(page.url)  # a link
-    expect(answered(page).locator("a[download]").first).to_be_visible()
+    page.goto(page.url.replace("#plan", "#launch"))  # a link
+    expect(answered(page).locator("#launch a[download]").first).to_be_in_viewport()
 
 
 def test_kinds_and_cards_are_chosen_where_the_answer_stands(page: Page, address: str) -> None:

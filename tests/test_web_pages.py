@@ -120,7 +120,7 @@ def test_nothing_on_a_page_comes_from_elsewhere(client: TestClient) -> None:
             if k in ("src", "href", "action", "data", "srcset")
         ]
         assert items
-        assert all(address.startswith(("/", "#")) for address in items), path
+        assert all(entry.startswith(("/", "#", "data:text/plain")) for entry in items), path
         assert not [
             tag
             for tag, a in page.tags
@@ -133,7 +133,7 @@ def test_a_wrong_request_keeps_its_form(client: TestClient) -> None:
     answer = client.get("/", params={**REQUEST, "tp": "3"})
     assert answer.status_code == 422
     assert "take divisors of it" in answer.text
-    assert '<option value="llama-2-7b" data-label="Llama 2 7B" selected>' in answer.text
+    assert '<option value="llama-2-7b" selected>' in answer.text
     assert client.get("/", params={**REQUEST, "nonsense": "1"}).status_code == 422
 
 
@@ -157,7 +157,7 @@ def test_a_line_of_fine_tuning_leads_to_its_estimate(client: TestClient) -> None
     values = {**TUNED, "stack": "torchtitan"}
     answer = client.get("/tune", params=values)
     assert answer.status_code == 200
-    assert '<option value="qwen2.5-0.5b" data-label="Qwen2.5 0.5B" selected>' in answer.text
+    assert '<option value="qwen2.5-0.5b" selected>' in answer.text
     document = client.get("/api/tune", params=values).json()
     links = {v for name, v in Page(answer.text).links.items() if name.startswith("Apply")}
     assert len(links) == len(document["methods"]) == 2  # of each row and of its command
@@ -193,7 +193,7 @@ def test_every_tab_says_what_its_command_does(client: TestClient) -> None:
             words += ["--jobs", "1"]  # processes take longer to start than these requests
         printed = re.sub(r"\s+", " ", dpplan(*words, columns=3000).stdout)
         cells = re.findall(r'<td class="n">([^<]+)</td>', answer.text.split('id="found"')[1])
-        assert cells or tab.path == "/launch", tab.path  # whose tables have no numbers
+        assert cells, tab.path
         assert [entry for entry in map(unescape, cells) if entry not in printed] == [], tab.path
         text = f"/api/{tab.address}"
         if tab.path == "/tune":  # whose document is held to its page above

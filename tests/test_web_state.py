@@ -208,7 +208,6 @@ def test_what_a_verb_does_not_take_is_said(client: TestClient) -> None:
         "/allreduce": {"price", "tp", "model"},
         "/strategies": {"price", "tp"},
         "/input": {"price", "tp", "model", "gpu"},
-        "/measured": set[str](),
         "/schedule": {"price"},  # tokens, that the page fills in, are no given of a person
     }.items():
         address = {**SMALL, "pp": "2"} if path == "/schedule" else SMALL
@@ -217,7 +216,7 @@ def test_what_a_verb_does_not_take_is_said(client: TestClient) -> None:
         assert result == unused, path
 
 
-@pytest.mark.parametrize("path", ["/sweep", "/batch", "/strategies", "/tune", "/rl", "/measured"])
+@pytest.mark.parametrize("path", ["/sweep", "/batch", "/strategies", "/tune", "/rl"])
 def test_a_tab_answers_as_the_command_of_the_same_scenario(client: TestClient, path: str) -> None:
     tab = next(tab for tab in TABS if tab.path == path)
     assert isinstance(tab, Tab)
@@ -231,8 +230,7 @@ def test_a_tab_answers_as_the_command_of_the_same_scenario(client: TestClient, p
     assert command, plain(text)[-500:]
     for name, value in taken:
         words = unescape(command[1])
-        if path != "/measured":  # whose command is about all runs
-            assert f"--{name.replace('_', '-')} {value}" in words or name == "gpus", (path, words)
+        assert f"--{name.replace('_', '-')} {value}" in words or name == "gpus", (path, words)
     assert {name for name, _ in left} <= {"price", "tp", "gpus"}
 
 

@@ -9,7 +9,7 @@ import re
 import shlex
 from html import unescape
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import pytest
 import sample_logs as samples
@@ -51,6 +51,14 @@ def ask(
     links = re.findall(r'download="([^"]*)" href="data:[^,"]*,([^"]*)"', answer.text)
     assert verdict
     return unescape(verdict[1]), {name: unquote(text) for name, text in links}, answer.text
+
+
+def linked(page: str, word: str) -> str:
+    """The query of the link of this word, without options of the page alone."""
+    match = re.search(rf'href="([^"]*)">{word}', page)
+    assert match, word
+    pairs = parse_qsl(urlsplit(unescape(match[1])).query)
+    return urlencode([pair for pair in pairs if pair[0] != "to"])
 
 
 def test_a_form_is_taken_apart() -> None:
@@ -111,10 +119,10 @@ def test_recipe_and_log_are_what_the_commands_say(client: TestClient, tmp_path: 
     assert re.search(
         r"\d+ arguments: \d+ read, \d+ implied, \d+ irrelevant, 0 not understood", page
     )
-    views = page.split('<nav class="views"')[1].split("</nav>")[0]
-    plain, learned, *_ = (unescape(entry) for entry in re.findall(r'href="(/\?[^"]*)"', views))
-    assert dict(parse_qsl(urlsplit(plain).query))["tp"] == "2"
-    moved = client.get(f"/api/estimate{learned[1:]}").json()["step"]["seconds"]
+    opened = linked(page, "Open on the page of plans")
+    assert dict(parse_qsl(opened))["tp"] == "2"
+    learned = linked(page, "Apply, as calibrated")
+    moved = client.get(f"/api/estimate?{learned}").json()["step"]["seconds"]
     assert abs(moved - document["measured_s"]) < abs(
         document["predicted_s"] - document["measured_s"]
     )
@@ -132,11 +140,10 @@ def test_a_script_alone_leads_to_a_better_one(client: TestClient) -> None:
     first = (EXAMPLES / "first.sh").read_bytes()
     verdict, _, page = ask(client, {"first.sh": first}, **CLUSTER)
     better = re.fullmatch(r"([\d.]+ s) per step: it fits; (.+) takes ([\d.]+ s)", verdict)
-    links = re.findall(r'href="(/\?[^"]*)">Apply (to the plan|the better recipe)', page)
     assert better
     here, led = (
-        client.get(f"/api/estimate{unescape(link)[1:]}").json()
-        for link, _ in sorted(links, key=lambda link: link[1], reverse=True)
+        client.get(f"/api/estimate?{linked(page, word)}").json()
+        for word in ("Open on the page of plans", "Apply the better recipe")
     )
     assert show(here["step"]["seconds"], "s") == better[1]
     assert show(led["step"]["seconds"], "s") == better[3]

@@ -16,6 +16,7 @@ from planner.specs.document import to_json
 from planner.specs.names import TargetName
 from web import documented as doc
 from web import limits, run
+from web.export import CHARTS
 from web.state import Pairs
 from web.tabs import ANSWERED, Tab
 
@@ -33,7 +34,6 @@ _EXPORTS = {
 }
 TARGETS: tuple[str, ...] = get_args(TargetName)  # frameworks whose files are written
 _EXPORTS |= dict.fromkeys(TARGETS, "application/json")
-_CHARTS = ("memory-stages", "memory-phases", "step-time")
 
 
 def _json(content: bytes) -> Response:
@@ -179,7 +179,7 @@ def catalog_of(kind: str) -> Response:
 
 _to = [
     doc.query("to", "What to export", {"type": "string", "enum": list(_EXPORTS)}, required=True),
-    doc.query("chart", "Which table, for csv", {"type": "string", "enum": list(_CHARTS)}),
+    doc.query("chart", "Which table, for csv", {"type": "string", "enum": list(CHARTS)}),
 ]
 
 
@@ -200,8 +200,8 @@ async def export(request: Request) -> Response:
     elif to in TARGETS:
         content = await run.answer(request, "written", pairs, to)
     elif to == "csv":
-        if chart not in _CHARTS:
-            raise PlanError("chart", chart[:50], f"must be one of {', '.join(_CHARTS)}")
+        if chart not in CHARTS:
+            raise PlanError("chart", chart[:50], f"must be one of {', '.join(CHARTS)}")
         content = await run.answer(request, "table", pairs, chart)
     else:
         document = await run.read(request, "exports", pairs, to in ("toml", "command"))

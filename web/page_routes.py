@@ -18,6 +18,7 @@ from planner.specs.base import PlanError
 from planner.views.figures import DARK_TWINS, TEMPLATE
 from web import limits, run, static_files, tasks
 from web.api_routes import SLOTS, several
+from web.export import export_body
 from web.glossary import glossary
 from web.presets import preset, presets
 from web.presets import shown as shown_preset
@@ -25,6 +26,7 @@ from web.render import rendered as plain
 from web.render import streamed
 from web.state import PAGE, Pairs, filled
 from web.static_files import url
+from web.tabs import BY_PATH, STEPS, Page
 from web.tabs.navigation import navigation
 from web.texts import SCRIPT_TEXTS, text
 from web.work import NO_ANSWER
@@ -37,13 +39,9 @@ _OWN_LAYOUT = (
     "crossover",
 )  # panels of the one layout that was chosen: asked with it fixed
 _MOST_NAME = 80  # letters of a scenario in a comparison
-# the page waits no longer for advice; its script asks again, and without a script there is a link
-_LATE_S = 0.25
-_CHARTS = (
-    ("memory-stages", "Memory of each pipeline stage"),
-    ("memory-phases", "Memory through the step"),
-    ("step-time", "Step time"),
-)
+# the page waits no longer for advice, which takes four times as long as the figures unless it is
+# kept: inputs and script stand behind it; the script asks again, and without one there is a link
+_LATE_S = 0.05
 
 
 def rendered(template: str, page: str = "", pairs: Pairs | None = None, **values: Any) -> str:
@@ -203,6 +201,12 @@ async def _wrong(request: Request, error: PlanError, pairs: Pairs) -> Response:
     return _page(request, query, nothing, None, asyncio.Event(), 422, **shown)
 
 
+def led_to_step(request: Request, page_: Page) -> Response:
+    """To the page that shows another as a step."""
+    query = request.url.query
+    return RedirectResponse(f"{page_.within}{'?' if query else ''}{query}#{page_.path.strip('/')}")
+
+
 def _sentence(error: PlanError) -> str:
     return str(error).removeprefix(f"{error.field}: ")
 
@@ -277,9 +281,11 @@ async def explain_page(request: Request) -> Response:
 async def export_page(request: Request) -> Response:
     """Files to take along."""
     bare = bool(request.query_params.get("bare"))
+    if not bare and BY_PATH["/export"] in STEPS:
+        return led_to_step(request, BY_PATH["/export"])
     pairs = _options_of(request, "bare")
     document = await run.read(request, "exports", pairs, False)
-    body = plain("export_body.html", level=3 if bare else 2, charts=_CHARTS, **document)
+    body = export_body(document, 3 if bare else 2)
     if bare:
         return HTMLResponse(body)
     return HTMLResponse(rendered("export.html", "/export", body=body, query=document["query"]))

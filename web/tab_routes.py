@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
@@ -12,11 +13,11 @@ from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from planner.specs.base import PlanError
 from web import limits, run
 from web.guard import TOO_LARGE
-from web.page_routes import boot_of, numbers, rendered, started
+from web.page_routes import boot_of, led_to_step, numbers, rendered, started
 from web.render import streamed
 from web.state import Pairs
 from web.static_files import url
-from web.tabs import TABS, Tab
+from web.tabs import STEPS, TABS, Page, Tab
 from web.tabs.navigation import navigation
 from web.texts import text
 from web.work import NO_ANSWER
@@ -94,9 +95,16 @@ def _tab_sent(
                 yield part
                 sent += 1
 
-    bar = navigation(tab.path, pairs)
+    bar, address = navigation(tab.path, pairs), f"{tab.path}?{urlencode(pairs)}"
     pieces = streamed(
-        "tab.html", url=url, navigation=bar, tab=tab, form=form, late=late, meanwhile=meanwhile
+        "tab.html",
+        url=url,
+        navigation=bar,
+        tab=tab,
+        address=address,
+        form=form,
+        late=late,
+        meanwhile=meanwhile,
     )
     return StreamingResponse(
         pieces,
@@ -119,6 +127,15 @@ def _sheet(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
     return sheet
 
 
+def _step(page_: Page) -> Callable[[Request], Awaitable[Response]]:
+    async def step(request: Request) -> Response:
+        return led_to_step(request, page_)
+
+    return step
+
+
+for _page in STEPS:
+    router.add_api_route(_page.path, _step(_page))
 for _tab in TABS:
     if isinstance(_tab, Tab):
         router.add_api_route(_tab.path, _tab_page(_tab), response_class=HTMLResponse)

@@ -16,7 +16,6 @@ from planner.specs.base import PlanError
 from planner.specs.document import plain, to_json
 from planner.specs.documents.compare import Comparison
 from planner.specs.documents.estimate import Estimate
-from planner.specs.options import command_line
 from planner.units import percent
 from planner.verbs import explanation as explained
 from planner.verbs import requests
@@ -32,11 +31,12 @@ from planner.views.html import block_of
 from planner.views.kernels import crossover_block, roofline_block
 from planner.views.view import Link, with_doubts
 from web import limits, upload, view
+from web.export import exported
 from web.forms import form
 from web.panels import calibrated, gantt, landscape, legal, scaling
 from web.render import drawn, rendered
 from web.report import report as report_of
-from web.state import Pairs, State, of_pairs, posted, readable, scenario_of, toml_of
+from web.state import Pairs, State, of_pairs, posted, readable, scenario_of
 from web.tabs import BY_PATH, Tab
 from web.tabs.base import requested
 from web.tabs.page import drawn_answer, head, page
@@ -302,16 +302,7 @@ def exports(pairs: Pairs, answerable: bool) -> bytes:
     with _state(pairs) as state:
         if answerable:
             resolve(state.options)
-        return dumped(
-            {
-                "query": state.query,
-                "command": command_line(state.options),
-                "toml": toml_of(state),
-                "config": state.config,
-                "calibration": state.calibration,
-                "model_file": state.options.model,
-            }
-        )
+        return dumped(exported(state))
 
 
 def scenario(content: bytes) -> bytes:

@@ -68,7 +68,10 @@ def block_of(block: Block, to: To, word: str = "") -> dict[str, Any]:
         "title": block.title,
         "heading": block.heading,
         "lines": [_line(line, to, word) for line in lines],
-        "header": [(title, "n" if right else _prose(cells)) for title, right, cells in shown],
+        "header": [
+            (title, f"{'n' if right else _prose(cells)}{' wide' * (title in block.drop)}".strip())
+            for title, right, cells in shown
+        ],
         "rows": [
             {
                 "cells": [

@@ -46,14 +46,12 @@ _CHANGES = {True: 2, False: 3}  # listed of what would help, and of what would m
 
 def screen_blocks(r: Estimate) -> list[Block]:
     """The answer in about thirty lines, and the blocks requested besides."""
-    return [
-        _answer(r),
-        *requirement_blocks(r),
-        _shares(r),
-        *condition_blocks(r),
-        *_advice(r),
-        _sure(r),
-    ]
+    return [*plan_blocks(r), *condition_blocks(r), *_advice(r), _sure(r)]
+
+
+def plan_blocks(r: Estimate) -> list[Block]:
+    """The verdict, the layout, the three numbers, where time and memory go."""
+    return [_answer(r), *requirement_blocks(r), _shares(r)]
 
 
 def view(r: Estimate, more: Sequence[Block] = ()) -> View:

@@ -300,7 +300,7 @@ def _methods(r: Tuning) -> Block:
         ],
         [[*_cells(row), *([_model(row)] if sized else [])] for row in r.methods],
         order="most states first",
-        drop=("what it trains", "80 % band", "memory"),
+        drop=("what it trains", "80 % band", "useful"),
         below=[
             "micro-batch: the largest power of two at this length, context: the longest sequence"
             " with one per micro-batch, model: the largest of the catalogue, each with a chance of"

@@ -61,6 +61,7 @@ class Choice:
 
 def choices(options: Options, most_gpus: int) -> dict[str, list[Choice]]:
     """Choices of every input that has discrete values, by option name."""
+    options = options.changed(stack_defaults=True)  # no rule of a layout asks for its kernels
     scenario = resolve(options)
     _, cluster, training = scenario.parts
     plans = scenario.plans

@@ -21,7 +21,7 @@ function shownOf(form, name, value) {
   if (value === null) return control?.dataset.start || text("auto");
   if (name === "config" || name === "calibration") return text("pasted");
   const option = [...(control?.options ?? [])].find((one) => one.value === value);
-  return option?.dataset.label || value;
+  return option?.dataset.label || option?.text || value;
 }
 
 function changes(form, query) {

@@ -69,7 +69,7 @@ function arrived(page, before, push) {
   document.querySelector(".strip").hidden = strip.hidden;
   shown(rest);
   dressAll(JSON.parse(page.getElementById("boot").textContent).charts ?? []);
-  push();
+  push(page);
 }
 
 async function ask(address, request, push) {
@@ -104,20 +104,22 @@ async function ask(address, request, push) {
 
 function asked() {
   const query = new URLSearchParams();
-  for (const [name, value] of new FormData(form())) if (value.trim() || START.has(name)) query.append(name, value.trim());
+  for (const [name, value] of new FormData(form())) {
+    if (typeof value === "string" && name !== "text" && (value.trim() || START.has(name))) query.append(name, value.trim());
+  }
   return query;
 }
 
 async function send(focus) {
   const now = form();
-  if (now.method === "post") {
+  if (chosen()?.files.length || now.elements.text?.value.trim()) {
     const size = [...chosen().files].reduce((sum, file) => sum + file.size, 0);
     if (size > boot.limits.upload) {
       said(text("upload_large", { most: boot.limits.upload.toLocaleString("en") }));
       return;
     }
-    await ask(now.action, { method: "POST", body: new FormData(now) }, () => // the links of the tabs hold what the files say
-      history.replaceState(null, "", document.querySelector(".tabs [aria-current=page]").href));
+    await ask(now.action, { method: "POST", body: new FormData(now) }, (page) => // what the files say is in the address from now on
+      history.replaceState(null, "", page.getElementById("main").dataset.address));
   } else {
     const address = `${new URL(now.action).pathname}?${asked()}`;
     await ask(address, {}, () => { // the same twice is no step of the history
@@ -134,7 +136,6 @@ document.addEventListener("submit", (event) => {
 });
 document.addEventListener("change", (event) => {
   if (!event.target.closest(".tab-form") || !event.target.name) return;
-  if (chosen() && !chosen().files.length && !form().elements.text.value.trim()) return; // nothing to read yet
   clearTimeout(timer);
   timer = setTimeout(send, QUIET_MS, event.target === chosen());
 });

@@ -4,7 +4,17 @@ import { text } from "./boot.js";
 const root = document.documentElement;
 const ORDER = ["auto", "light", "dark"];
 
+// the sentence of a field under the pointer, which is there once for all who read it
+function explained() {
+  document.addEventListener("pointerover", (event) => {
+    const field = event.target.closest?.(".field:not([title])");
+    const said = field?.querySelector(".hint");
+    if (said) field.title = said.textContent;
+  });
+}
+
 export function themed() {
+  explained();
   if (root.classList.contains("embed")) { // what is chosen there opens the whole page
     document.head.append(Object.assign(document.createElement("base"), { target: "_blank" }));
     const whole = new URL(location.href);

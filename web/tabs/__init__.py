@@ -18,7 +18,7 @@ from planner import plugins
 from web.tabs.answers import ANSWERS
 from web.tabs.base import Page, Tab, pages_of
 
-__all__ = ["ANSWERED", "BY_PATH", "TABS", "Page", "Tab"]
+__all__ = ["ANSWERED", "BY_PATH", "STEPS", "TABS", "Page", "Tab"]
 
 
 def _placed(pages: Iterable[Page]) -> tuple[Page, ...]:
@@ -30,8 +30,13 @@ def _placed(pages: Iterable[Page]) -> tuple[Page, ...]:
     return tuple(out)
 
 
-TABS = _placed(page for part in plugins.modules("web.tabs") for page in part.TABS)
+_PAGES = _placed(page for part in plugins.modules("web.tabs") for page in part.TABS)
+
+BY_PATH = {tab.path: tab for tab in _PAGES}
+TABS = tuple(tab for tab in _PAGES if tab.within not in BY_PATH)
 """In the order of the navigation."""
 
-BY_PATH = {tab.path: tab for tab in TABS}
-ANSWERED = {tab.address: tab for tab in TABS if isinstance(tab, Tab) and tab.documents}
+STEPS = tuple(tab for tab in _PAGES if tab.within in BY_PATH)
+"""Shown as steps of another page, to which their addresses lead."""
+
+ANSWERED = {tab.address: tab for tab in _PAGES if isinstance(tab, Tab) and tab.documents}

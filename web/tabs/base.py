@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,13 +32,15 @@ _PICKED = (*LAYOUT, "stack", "global_batch")  # what a pick fills in
 @dataclass(frozen=True)
 class Page:
     """An entry of the navigation. lens: under which it stands; after: path of the one that it
-    follows; empty: the last; carried: whether a link to it takes the scenario along."""
+    follows; empty: the last; carried: whether a link to it takes the scenario along; within: path
+    of the page that shows it as a step, where that page is installed."""
 
     path: str
     name: str
     lens: str
     after: str = field(default="", kw_only=True)
     carried: bool = field(default=True, kw_only=True)
+    within: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,30 @@ def _words(options: Record, verb: str) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A step of a page of several. anchor: its address on the page; command: asks the same."""
+
+    anchor: str
+    name: str
+    view: View
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Within:
+    """A step that is the answer of another entry of the navigation to these pairs."""
+
+    path: str
+    pairs: Pairs
+
+
+@dataclass(frozen=True)
 class Answers:
     """How a tab answers. find: asks the verb; view: what its page shows of that; command: asks the
     same; words: records of options that the page alone has; choices: (value, label) of fields that
     are lists here; plan: what files say with what was typed; out: its document; sooner: answer to a
-    part of a request that takes long, None where there is none.
+    part of a request that takes long, None where there is none; steps: of a page of several, below
+    its view.
     """
 
     find: Callable[[TabRequest], Any]
@@ -106,6 +127,7 @@ class Answers:
     plan: Callable[[Any], State | None] = lambda document: None
     out: Callable[[Any], Any] = lambda document: document
     sooner: Callable[[TabRequest], Any] = lambda request: None
+    steps: Callable[[Any, TabRequest], Iterable[Step | Within]] = lambda document, request: ()
 
 
 @dataclass(frozen=True)
@@ -179,7 +201,7 @@ class Tab(Page):
         scenario = [pair for pair in self.start if pair[0] in {*_SCENARIO} - self.own_rows.keys()]
         if self.alone and not names <= {*self.own_rows, *self.alone}:
             scenario = PAGE
-        return filled(pairs, [*self.usual, *scenario] if not self.files else [])
+        return filled(pairs, [*self.usual, *scenario])
 
     def split(self, pairs: Pairs) -> tuple[Pairs, Pairs]:
         """Pairs that its verb takes, and pairs that only the address keeps."""
@@ -290,9 +312,9 @@ def pages_of(file: str, answers: Mapping[str, Answers]) -> tuple[Page, ...]:
 
 
 def _page(answers: Mapping[str, Answers], path: str, name: str, lens: str, **row: Any) -> Page:
-    after = row.pop("after", "")
+    after, within = row.pop("after", ""), row.pop("within", "")
     if path not in answers:
-        return Page(path, name, lens, after=after, **row)
+        return Page(path, name, lens, after=after, within=within, **row)
     start = [*(PAGE if row.pop("plan", False) else []), *map(tuple, row.pop("start", []))]
     return Tab(
         path,
@@ -300,6 +322,7 @@ def _page(answers: Mapping[str, Answers], path: str, name: str, lens: str, **row
         lens,
         answers[path],
         after=after,
+        within=within,
         start=start,
         usual=[*map(tuple, row.pop("usual", []))],
         shown=tuple(row.pop("shown")),

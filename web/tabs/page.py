@@ -10,18 +10,23 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
+from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.options import flag
 from planner.views.chart import Chart
-from planner.views.html import parts_of
+from planner.views.html import nowhere, parts_of
 from planner.views.view import Link, View, with_doubts
 from web import parts
+from web.export import export_body, exported
 from web.render import drawn, rendered
-from web.state import MARK, Pairs, stated
-from web.tabs.base import Tab, TabRequest, requested
+from web.state import MARK, Pairs, of_pairs, stated
+from web.tabs import BY_PATH
+from web.tabs.base import Step, Tab, TabRequest, Within, requested
 from web.tabs.form import form
 from web.texts import text
 
+_FIRST_STEPS = 3  # that are sent before the others are there
+Charts = list[Chart]
 _MOST_PASTED = 4_000  # characters of a pasted model that each row's link repeats
 
 
@@ -35,7 +40,9 @@ def page(
 ) -> dict[str, Any]:
     """The parts of the page. What is wrong with a request stands in its form, and as `problem` for
     a page whose form has gone out already."""
-    body, charts, error, plan = "", list[Chart](), None, None
+    body, charts, error, read = "", list[Chart](), None, None
+    if tab.files:  # over which no default wins
+        pairs = stated(pairs) if files else tab.with_defaults(pairs)
     taken, left = tab.split(pairs)
     try:
         with requested(tab, taken, files) as plain:
@@ -46,6 +53,7 @@ def page(
             document = tab.answers.find(request)
             view = with_doubts(tab.answers.view(document, request), tab.answers.out(document))
             read = tab.answers.plan(document)
+            steps, more = _steps(tab, document, request)
         plan = read or request.state
         free = tab.freed(pairs)
         unused, again = (
@@ -65,18 +73,75 @@ def page(
             **_elsewhere(tab, taken),
             again=again,
             conflicts=plan.conflicts,
-            path="/" if tab.files else tab.path,
+            path=tab.path,
+            steps=steps,
         )
+        charts += more
     except PlanError as problem:
         error = problem
+    if tab.files and read:  # what they say is in the address and in the form from now on
+        own = [(name, text) for name, text in pairs if name in tab.own_rows]
+        pairs = [*read.pairs, *own] if files else pairs
     return {
         "form": rendered("tab_form.html", tab=tab, form=form(tab, pairs, error)),
         "answer": body,
         "charts": charts,
         "ok": error is None,
         "problem": "" if error is None else str(error),
-        "pairs": plan.pairs if plan and tab.files and read else pairs,
+        "pairs": pairs,
     }
+
+
+def _steps(tab: Tab, document: Any, request: TabRequest) -> tuple[list[dict[str, Any]], Charts]:
+    """The steps of an answer as the template takes them, and their charts. What is wrong with one
+    stands in its place."""
+    out: list[dict[str, Any]] = []
+    charts: Charts = []
+
+    def to(link: Link) -> str | None:
+        """The same page with another plan; other addresses as they are."""
+        address = _address(tab, request)(link)
+        kept = urlencode([(n, t) for n, t in request.pairs if n in tab.own_rows])
+        if address is None or not link.command:
+            return address
+        return f"{tab.path}{address[1:]}{'&' if kept else ''}{kept}#plan"
+
+    for step in tab.answers.steps(document, request):
+        shown = _within(step) if isinstance(step, Within) else _stepped(step, to)
+        charts += shown["charts"]
+        out.append(shown)
+        if len(out) == _FIRST_STEPS:
+            parts.meanwhile(rendered("steps.html", steps=out, first="first-"))
+    return out, charts
+
+
+def _stepped(step: Step, to: Callable[[Link], str | None]) -> dict[str, Any]:
+    shown = parts_of(step.view, to, text("apply"), paper=False)
+    shown["parts"] = [_seen(part, to) for part in shown["parts"]]
+    charts = [chart for part in shown["parts"] if (chart := _chart_of(part)) is not None]
+    keys = {"anchor": step.anchor, "name": step.name, "command": step.command, "body": ""}
+    return {**keys, "view": shown, "charts": charts, "api": ""}
+
+
+def _within(step: Within) -> dict[str, Any]:
+    """A step that is the answer of another tab."""
+    page_, pairs = BY_PATH[step.path], step.pairs
+    anchor = page_.path.strip("/")
+    if not isinstance(page_, Tab):
+        with catalog.only_given((state := of_pairs(pairs)).files):
+            body = export_body(exported(state), 3)
+        shown = _stepped(Step(anchor, page_.name, View(page_.name, text("export_said"))), nowhere)
+        return {**shown, "body": body}
+    try:
+        taken = page_.split(pairs)[0]
+        with requested(page_, taken) as request:
+            document = page_.answers.find(request)
+            view = with_doubts(page_.answers.view(document, request), document)
+            command = page_.answers.command(document, request)
+        shown = _stepped(Step(anchor, page_.name, view, command), _address(page_, request))
+        return {**shown, **_elsewhere(page_, taken)}
+    except PlanError as error:
+        return _stepped(Step(anchor, page_.name, View(page_.name, str(error), "no")), nowhere)
 
 
 def _elsewhere(tab: Tab, pairs: Pairs) -> dict[str, str]:
@@ -96,7 +161,7 @@ def drawn_answer(
     charts = [chart for part in shown["parts"] if (chart := _chart_of(part)) is not None]
     runs = [list(run) for _, run in groupby(shown["parts"], lambda p: isinstance(p, Chart))]
     usual = {"command": "", "sheet": "", "unused": "", "again": "", "conflicts": (), "path": "/"}
-    usual |= {"api": "", "embed": ""}
+    usual |= {"api": "", "embed": "", "steps": (), "first": ""}
     return rendered("tab_answer.html", **usual | more, view=shown, runs=runs), charts
 
 

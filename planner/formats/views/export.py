@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from planner.formats.documents.export import Export
+from planner.formats.documents.export import Export, ExportedFile
 from planner.specs.documents.plan import describe
 from planner.units import percent, show
-from planner.views.view import Block, File, Fixed, View, words
+from planner.views.view import Block, File, Fixed, Link, View, words
 
 
 def view(r: Export, folder: str | None) -> View:
     """Options written and not, values left to fill in; and the files, where no folder holds
     them."""
     files = () if folder else _files(r)
-    results = [File(file.name, file.text, file.says) for file in r.files]
-    return View.of([_summary(r, folder), *_lost(r), _to_fill(r), *files], files=results)
+    return View.of([_summary(r, folder), *_lost(r), _to_fill(r), *files])
 
 
 def _summary(r: Export, folder: str | None) -> Block:
@@ -22,7 +21,7 @@ def _summary(r: Export, folder: str | None) -> Block:
     return Block(
         f"{f.model} on {f.cluster.title}, for {r.title}",
         [
-            f"layout: {describe(f.layout)}",
+            f"layout: {describe(f.layout, with_layers=False)}",
             f"predicted: {show(f.step.seconds, 's')} a step (80 % band {show(f.step.low, 's')} to"
             f" {show(f.step.high, 's')}), MFU {percent(f.throughput.mfu)},"
             f" {show(f.memory.device_bytes, 'B')} of {show(f.memory.capacity_bytes, 'B')}:"
@@ -35,7 +34,14 @@ def _summary(r: Export, folder: str | None) -> Block:
         ["file", "what it is"],
         [[file.name, file.says] for file in r.files],
         order="recipe first",
+        links=[] if folder else [_download(file) for file in r.files],
     )
+
+
+def _download(file: ExportedFile) -> Link:
+    """The file as an address that holds it."""
+    address = File(file.name, file.text, file.says).address
+    return Link(address=address, word="Download")
 
 
 def _picked(r: Export) -> list[str]:

@@ -15,17 +15,21 @@ _MOST = 100  # characters of a value that are shown
 
 def view(r: Read, full: bool = False) -> View:
     """The answer, the arguments read and not understood, the plan, and edits."""
-    blocks = [_read(r), *_not_understood(r), _plan(r)]
-    if full:
-        blocks.append(_arguments(r))
+    blocks = read_blocks(r, full)
     if r.estimate is not None:
         blocks += screen_blocks(r.estimate)
-        blocks += _change_blocks(r, r.estimate)
-    mark, verdict = _verdict(r)
-    return View.of(blocks, verdict=verdict, mark=mark)
+        blocks += change_blocks(r, r.estimate)
+    mark, answer = verdict(r)
+    return View.of(blocks, verdict=answer, mark=mark)
 
 
-def _verdict(r: Read) -> tuple[Mark, str]:
+def read_blocks(r: Read, full: bool = False) -> list[Block]:
+    """The arguments read and not understood, and the plan that they state."""
+    return [_read(r), *_not_understood(r), _plan(r), *([_arguments(r)] if full else [])]
+
+
+def verdict(r: Read) -> tuple[Mark, str]:
+    """Colour and sentence of the answer."""
     if r.refused:
         return "no", f"NO ESTIMATE: {r.refused}"
     if r.missing:
@@ -99,7 +103,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
 
 
-def _change_blocks(r: Read, e: Estimate) -> list[Block]:
+def change_blocks(r: Read, e: Estimate) -> list[Block]:
     """Why it runs out of memory, what makes it fit, and the best layout, in words of the files."""
     blocks = [] if r.out_of_memory is None else [_out_of_memory(r.out_of_memory)]
     if r.remedy is not None:

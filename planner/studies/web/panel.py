@@ -11,14 +11,14 @@ from statistics import fmean
 
 from planner.evidence.band import RESIDUALS
 from planner.inputs.scenario import resolve
-from planner.specs.documents.estimate import Report
+from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Options
 from planner.studies.validate.files import read_all
 from planner.units import show
 from planner.views.cells import Cell, Column
 from planner.views.chart import Chart, Trace
 from planner.views.figures import BLUE, LOG, RED, axis, figure, guides, markers
-from planner.views.view import Block, View
+from planner.views.view import Block, Link, View
 
 _GUIDES = (-0.2, 0.2)
 
@@ -128,13 +128,14 @@ def _suites(members: Iterable[Run]) -> list[list[Cell]]:
 _SIZES = ((1, "1"), (8, "2 to 8"), (64, "9 to 64"), (512, "65 to 512"), (10**9, "more"))
 
 
-def view(report: Report, options: Options) -> View:
-    """All runs, and how far predictions were off by GPU and by number of GPUs, the request's own
-    first."""
+def view(report: Estimate, options: Options, drawing: str) -> View:
+    """How far predictions were off by GPU and by number of GPUs, the request's own first. drawing:
+    address of all runs as a chart."""
     return View(
         f"{len(runs()):,} measured runs beside the prediction",
         f"This plan: {report.step.confidence}",
-        parts=[chart(options), *_trust(options)],
+        parts=_trust(options),
+        links=[Link(word="Draw all runs", address=drawing)],
     )
 
 

@@ -1,19 +1,8 @@
-"""Tabs of the studies: a run of one's own, and all that ship."""
+"""Tabs of the studies: a run of one's own, with the measured runs like it."""
 
 from __future__ import annotations
 
-from planner.studies.web import mine, panel
-from planner.verbs.estimate import estimate
-from web.tabs.base import Answers, pages_of
+from planner.studies.web import mine
+from web.tabs.base import pages_of
 
-TABS = pages_of(
-    __file__,
-    {
-        "/run": mine.ANSWERS,
-        "/measured": Answers(
-            lambda request: estimate(request.state.options, brief=True),
-            lambda report, request: panel.view(report, request.state.options),
-            lambda report, request: "dpplan validate",
-        ),
-    },
-)
+TABS = pages_of(__file__, {"/run": mine.ANSWERS})
