@@ -5,9 +5,9 @@ of planner/studies/data/runs) against `dpplan rl`: steps, their phases, and the 
     python -m benchmarks.rl_steps --rows       # every step with its phases
     python -m benchmarks.rl_steps --only p32-h
 
-A row is a command of `dpplan rl`. Tier A: its lengths and settings are printed; what else is assumed
-stands in the column `assumed`. Tier B: the mean length of its responses is not printed, and read off
-the training time of one row of its table (`reads`), which counts in no error.
+A row is a command of `dpplan rl`. Tier A: its lengths and settings are printed; what else is
+assumed stands in the column `assumed`. Tier B: the mean length of its responses is not printed, and
+read off the training time of one row of its table (`reads`), which counts in no error.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ class Step:
     reads: bool  # a length was read off its training time
 
     def request(self) -> tuple[RlOptions, Options]:
-        """What it requests. Raises PlanError or ValueError."""
-        own, shared = [], []
+        """Its options. Raises PlanError or ValueError."""
+        of_rl, shared = ["dpplan", "rl"], ["dpplan", "rl"]
         names = {flag(name) for name in rows(RlOptions)}
-        words = iter(shlex.split(self.command))
-        for word in words:
-            (own if word in names else shared).extend((word, next(words, "")))
-        settings = options_of_command(shlex.join(["dpplan", "rl", *own]), RlOptions, "rl")
-        given = options_of_command(shlex.join(["dpplan", "rl", *shared]), Options, "rl")
+        command = of_rl
+        for word in shlex.split(self.command):
+            if word.startswith("--"):
+                command = of_rl if word in names else shared
+            command.append(word)
+        settings = options_of_command(shlex.join(of_rl), RlOptions, "rl")
+        given = options_of_command(shlex.join(shared), Options, "rl")
         return RlOptions().changed(**settings), read_options(given)
 
 
@@ -139,8 +141,8 @@ def answers(steps: Sequence[Step]) -> Iterator[Answered | tuple[Step, str]]:
             yield step, step.assumed
             continue
         try:
-            own, options = step.request()
-            yield Answered(step, rl(own, options.given()))
+            settings, options = step.request()
+            yield Answered(step, rl(settings, options.given()))
         except (PlanError, ValueError) as error:
             yield step, str(error)
 
@@ -176,15 +178,15 @@ def pairs(answered: Sequence[Answered]) -> Block:
         by_family.setdefault(each.step.family, []).append(each)
     for family, members in by_family.items():
         right, count, wrong = 0, 0, []
-        for one, two in itertools.combinations(members, 2):
-            measured = two.step.measured["step"] / one.step.measured["step"]
+        for first, second in itertools.combinations(members, 2):
+            measured = second.step.measured["step"] / first.step.measured["step"]
             if abs(measured - 1) <= _ALIKE:
                 continue
             count += 1
-            if (two.answer.step_s > one.answer.step_s) == (measured > 1):
+            if (second.answer.step_s > first.answer.step_s) == (measured > 1):
                 right += 1
             else:
-                wrong.append(f"{one.step.id} {two.step.id}")
+                wrong.append(f"{first.step.id} {second.step.id}")
         if count:
             out.append([family, f"{count}", f"{right}", ", ".join(wrong) or "-"])
         right_of_all, all_pairs = right_of_all + right, all_pairs + count
@@ -216,7 +218,9 @@ def main() -> None:
     steps = [*read(), *shipped()]
     results = list(answers([step for step in steps if not given.only or step.id in given.only]))
     answered = [each for each in results if isinstance(each, Answered)]
-    refused: list[list[Any]] = [[each[0].id, each[1]] for each in results if isinstance(each, tuple)]
+    refused: list[list[Any]] = [
+        [each[0].id, each[1]] for each in results if isinstance(each, tuple)
+    ]
     blocks = [] if given.only else [summary(answered), pairs(answered)]
     blocks += [listed(answered)] if given.rows or given.only else []
     blocks += [Block("Not described by options", header=["step", "why"], rows=refused)]

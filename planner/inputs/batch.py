@@ -86,11 +86,11 @@ def default_batches(requests: Sequence[Options], model: ModelSpec, seq_len: int)
     possible = np.array([_divides(sizes, replicas) for replicas in degrees])
     common = _roundest(wanted, sizes, possible.sum(axis=0, dtype=int), requests)
     out = []
-    for options, replicas in zip(requests, degrees, strict=True):
+    for options, multiples in zip(requests, degrees, strict=True):
         taken = common
-        if not _divides(np.array([common]), replicas)[0]:
+        if not _divides(np.array([common]), multiples)[0]:
             taken = min(
-                (size * max(1, round(wanted / size)) for size in replicas),
+                (size * max(1, round(wanted / size)) for size in multiples),
                 key=lambda size: (abs(size - wanted), size),
             )
         moved = _moved(taken * seq_len, tokens, options.gpus)

@@ -104,7 +104,7 @@ def _trainers(options: Options) -> list[tuple[str, int | None]]:
 def _able(
     options: Options, pairs: Sequence[tuple[str, int | None]]
 ) -> list[tuple[str, int | None]]:
-    """Those of these stacks and ZeRO stages that have what a request states."""
+    """Stacks and ZeRO stages of these pairs that have what a request states."""
     return [
         (stack, zero)
         for stack, zero in pairs
@@ -156,8 +156,8 @@ def able_stacks(options: Options) -> list[StackSpec]:
 
 
 def passed_over(options: Options) -> list[str]:
-    """The stacks that a request without one is answered for, where they are not those of
-    pre-training: of fine-tuning, or because the usual one lacks what is stated."""
+    """The stacks that a request without one is answered for, where they differ from the
+    usual stacks of pre-training: for fine-tuning, or because the usual one lacks what is stated."""
     if options.stack is not None:
         return []
     tuned, names = is_fine_tuning(options), [name for name, _ in tried(options)]

@@ -15,7 +15,7 @@ _FILE = Path(__file__).with_name("reinforcement.toml")
 
 
 def loop() -> Loop:
-    """What a loop takes beyond its parts."""
+    """Overhead of a loop over its parts."""
     spec = frameworks().loop
     return Loop(float(spec.generation), float(spec.passes), float(spec.refit))
 

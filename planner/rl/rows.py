@@ -23,19 +23,20 @@ _ABOUT = 0.9  # of the longest row: longer ones save nothing to speak of
 def training_requests(
     options: Options, model: ModelSpec, job: Job, gpus: int, *, pads: bool = False
 ) -> list[Options]:
-    """Requests for the step of training, of which the fastest is taken. Rows are filled with prompts
-    and responses (dynamic batches by tokens): an even share of the tokens of an optimizer step for
-    every replica, in rows no longer than the longest sequence that may come. A sequence has a row
-    of its own where attention to packed rows is not modelled, or where most are so long that no two
-    fit a row. pads: stages of a pipeline get rows of one length."""
+    """Requests for the step of training, of which the fastest is taken. Rows are filled with
+    prompts and responses (dynamic batches by tokens): an even share of the tokens of an optimizer
+    step for every replica, in rows no longer than the longest sequence that may come. A sequence
+    has a row of its own where attention to packed rows is not modelled, or where most are so long
+    that no two fit a row. pads: a row holds no more than the longest sequence, and stages of a
+    pipeline get rows of one length; else a micro-batch may have more tokens than that."""
     seq_len = math.ceil((job.prompt + job.longest) / _ROUND) * _ROUND
     if model.positions == "learned":
         seq_len = min(seq_len, model.max_positions)
     mean = job.prompt + job.response
     length_mean = max(1.0, mean_before_cut(job.of_lengths(mean, float(seq_len))))
     whole = not packs(model)
-    if whole or mean > seq_len / 2:
-        whole = whole or (pads and (options.pp or 1) > 1)
+    if whole or (pads and mean > seq_len / 2):
+        whole = whole or (options.pp or 1) > 1
         packing = "padded" if whole else "longest"
         shapes = iter([(_rows(math.ceil(job.batch), options, gpus), seq_len)])
     else:

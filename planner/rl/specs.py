@@ -29,9 +29,9 @@ class EngineSpec(Spec):
 
 
 class LoopSpec(Spec):
-    """What a loop of reinforcement learning takes beyond its parts: times of generation over those
-    of a server with the same sequences, of passes over the same of pre-training, and the rate at
-    which every GPU receives new weights."""
+    """Overheads of a training loop: times of generation over those of a server with the same
+    sequences, of passes over their counterparts in pre-training, and the rate at which every GPU
+    receives new weights."""
 
     generation: Number
     passes: Number
@@ -47,7 +47,7 @@ class FrameworkSpec(Spec):
     colocated: bool  # by default
     memory_frac: float = Field(gt=0, le=1)  # of the engine where it shares its GPUs
     most_sequences: int = Field(ge=1)  # that an engine runs at a time
-    pads: bool = False  # rows of a pipeline to one length
+    pads: bool = False  # a row holds one longest sequence, and has its length in a pipeline
     sleeps: bool  # the engine leaves the GPU while others work on it
     moves: Names  # components of memory that leave the GPU during generation
     old_logprobs: bool  # a pass of its own for the policy that generated

@@ -54,7 +54,7 @@ class Keeps:
 
 @dataclass(frozen=True)
 class Loop:
-    """What a loop takes beyond its parts: factors of generation and of passes over responses, and
+    """Overhead of a loop over its parts: factors of generation and of passes over responses, and
     the most bytes per second at which a GPU receives new weights."""
 
     generation: float = 1.0
