@@ -16,6 +16,7 @@ from planner.inputs.training import sequence_sentence
 from planner.specs.base import PlanError
 from planner.specs.layers import layers_of, of_samples
 from planner.specs.model import ModelSpec, stated
+from planner.specs.options import Options
 from planner.specs.parts import Moe
 
 IDS = catalog.ids("models")
@@ -85,7 +86,9 @@ def test_encoders_count_as_transformers_and_have_samples_of_their_own() -> None:
         assert spec.published.sequence is not None
         tokens = spec.published.sequence.tokens
         assert tokens == spec.max_positions
-        assert f"{tokens} tokens per {spec.samples[:-1]}" in sequence_sentence(spec, tokens)
+        assert f"{tokens} tokens per {spec.samples[:-1]}" in sequence_sentence(
+            Options(model=spec.name, gpu="h100"), spec, tokens
+        )
     assert (model("bert-base").samples, model("vit-b-16").samples) == ("samples", "images")
     assert model("gpt2").samples == "sequences"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,19 @@ import numpy as np
 import plans
 import pytest
 
+from benchmarks import rl_steps
 from planner.estimate import Estimates
 from planner.estimate.generation import Engine, pass_s, step_s
 from planner.estimate.machine import Machine, machine
 from planner.formulas import generation as formulas
+from planner.inputs.model import model_spec
 from planner.ledger import first
 from planner.rl.options import RlOptions
+from planner.rl.rows import training_requests
 from planner.rl.specs import Job
 from planner.rl.step import (
     Keeps,
+    Loop,
     Pools,
     RlStep,
     forward_s,
@@ -358,3 +363,126 @@ def test_a_row_that_does_not_say_what_it_generates_is_set_apart() -> None:
     wrong = validate_rows([{**ROW, **entry} for entry in (*others, {"prompts_per_step": ""})])
     named = ("mean_seq_len is", "--generation-tp: 3", "algorithm is", "prompts_per_step is")
     assert all(name in entry.reason for name, entry in zip(named, wrong.skipped, strict=True))
+
+
+# ------------------------------------------------------------------------------ rows by tokens
+
+
+def shapes(gpus: int, job: Job = JOB, *, pads: bool = False, **given: Any) -> list[Options]:
+    options = Options(model="qwen2.5-7b", gpu="h100", gpus=gpus, **given)
+    model, _ = model_spec("qwen2.5-7b")
+    return training_requests(options, model, job, gpus, pads=pads)
+
+
+def test_replicas_share_the_tokens_of_a_step_evenly() -> None:
+    """256 sequences of 1,000 tokens on average, 4,096 at most: 62.5 full rows."""
+    tokens = JOB.batch * (JOB.prompt + JOB.response)
+    for gpus in (1, 3, 8, 24, 32, 48, 64):
+        for options in shapes(gpus):
+            assert options.global_batch is not None
+            assert options.seq_len is not None
+            assert options.seq_len <= 4096
+            assert tokens <= options.global_batch * options.seq_len <= 2.1 * tokens
+        assert (shapes(gpus)[0].global_batch or 0) % gpus == 0
+    stated = shapes(32, tp=2, pp=1, cp=1, micro_batch=2)
+    assert [options.global_batch for options in stated] == [64]
+
+
+def test_more_replicas_than_full_rows_get_shorter_ones_but_for_the_longest_response() -> None:
+    long = changed(longest=28_000.0, batch=64.0)
+    (few, *_), (many, *_) = shapes(1, long), shapes(16, long, dp=16)
+    assert (few.seq_len or 0) > (many.seq_len or 0)
+    # the rank with the longest of 1,024 responses has at least that one
+    assert many.seq_len >= 4000
+
+
+def test_long_sequences_of_a_padded_pipeline_have_rows_of_their_own() -> None:
+    long = changed(response=3000.0)
+    (own_rows,) = shapes(8, long, pads=True, tp=1, cp=1, pp=1)
+    assert (own_rows.global_batch, own_rows.packing) == (256, "longest")
+    (padded,) = shapes(8, long, pads=True, tp=1, cp=1, pp=2)
+    assert (padded.global_batch, padded.packing) == (256, "padded")
+    assert shapes(8, long)[0].packing == "packed"
+
+
+def test_pools_may_share_nodes_unevenly() -> None:
+    """Two GPUs of each of two nodes generate, six train."""
+    document = rl(
+        RlOptions(generation_gpus=4, ahead=1), {**ASKED, "gpus": 16, "stack": "megatron-core"}
+    )
+    assert document.training.gpus == 12
+    assert "--gpus-per-node 6" in document.training.command
+
+
+def test_a_step_never_takes_longer_on_more_gpus() -> None:
+    given = {"model": "qwen2.5-0.5b", "gpu": "h20"}
+    settings = RlOptions(
+        algorithm="dapo",
+        prompts=128,
+        responses=8,
+        response_length=1024,
+        response_max=20_000,
+        update_batch=256,
+    )
+    times = [rl(settings, {**given, "gpus": gpus}).step_s for gpus in (8, 16, 24, 32, 64)]
+    for fewer, more in itertools.pairwise(times):
+        assert more <= 1.01 * fewer
+
+
+def test_a_loop_takes_more_than_its_parts() -> None:
+    e, m = trained(), machine(trained().plan)
+    parts, whole = step(), rl_step(e, ENGINE, JOB, HERE, KEEPS, Loop(2.0, 3.0, 1e9))
+    before, after = seconds(parts), seconds(whole)
+    assert after["generation"] == pytest.approx(2 * before["generation"])
+    assert after["training"] == pytest.approx(3 * before["training"])
+    assert after["refit"] == pytest.approx(2.0 * 7_615_616_512 / 1e9)
+    assert refit_s(e, m, HERE, Loop(refit_rate=1e30)) == refit_s(e, m, HERE)
+
+
+def test_log_probabilities_may_come_from_the_engine() -> None:
+    names = {p.name for p in rl(RlOptions(generation_gpus=4, old_logprobs="no"), ASKED).phases}
+    assert "old log-probabilities" not in names
+    names = {
+        p.name
+        for p in rl(RlOptions(generation_gpus=4, framework="trl", old_logprobs="yes"), ASKED).phases
+    }
+    assert "old log-probabilities" in names
+
+
+def test_drawn_tokens_take_longer_than_the_likeliest() -> None:
+    plan = trained().plan
+    m = machine(plan)
+    greedy, drawn = (
+        float(pass_s(plan, m, dataclasses.replace(ENGINE, sample_bytes=n), 256.0, 256.0))
+        for n in (16.0, 62.0)
+    )
+    moved = 256 * 46.0 * plan.model.padded_vocab
+    rate = float(m.memory_bandwidth) * float(m.gemm_memory_frac)
+    assert drawn - greedy == pytest.approx(moved / rate, rel=1e-6)
+
+
+# ------------------------------------------------------------------------------ published steps
+
+
+def test_published_steps_say_where_they_are_from() -> None:
+    table = rl_steps.read()
+    assert len({each.id for each in table}) == len(table)
+    for each in table:
+        assert each.source
+        assert each.quoted
+        assert each.tier in ("A", "B")
+        assert each.measured["step"] > 0
+        assert each.command or each.assumed  # a reason
+        if each.command:
+            settings, options = each.request()
+            assert options.stack
+            assert options.gpus > (settings.generation_gpus or 0)
+    assert sum(len(each.measured) > 1 for each in table) >= 30  # with phases
+
+
+def test_a_published_step_is_met() -> None:
+    (each,) = rl_steps.answers([each for each in rl_steps.read() if each.id == "n8m"])
+    assert isinstance(each, rl_steps.Answered)
+    error = each.error("step")
+    assert error is not None
+    assert abs(error) < 0.2

@@ -34,7 +34,11 @@ _EXPERT_WAIT = Sourced(
     "2026-11",
 )
 CHUNK_TOKENS = 8192.0  # of prompts in one pass, max_num_batched_tokens of vLLM
-_SAMPLE_BYTES = 16.0  # per word and sequence: logits in fp32, soft-maxed, sorted or compared
+GREEDY_BYTES = 16.0  # per word and sequence of a token: logits in fp32, soft-maxed and compared
+# the same where tokens are drawn and their log-probabilities returned, counted in vLLM's v1 sampler
+# (sample/sampler.py and ops/topk_topp_sampler.py): to fp32 6, log-softmax 12, temperature 8,
+# softmax 12, exponential noise 4, division 12, argmax 4, ranks of the drawn words 4
+DRAWN_BYTES = 62.0
 _ONE_SHOT = Sourced(
     5e-6, "s", "measured", "ai-dynamo/aiconfigurator, custom_allreduce of vLLM 0.24.0", "2026-11"
 )
@@ -50,6 +54,7 @@ class Engine:
     most_sequences: int  # that one engine runs at a time
     step_s: float  # on the CPU between two passes
     sequence_s: float  # the same per sequence
+    sample_bytes: float = GREEDY_BYTES
 
 
 def pass_s(
@@ -78,7 +83,7 @@ def pass_s(
     read = inference.sequence_bytes(model, np.asarray(cached, float), engine.tp)
     seconds = seconds + _moved_s(m, read)
     head = _gemm_s(m, engine, last, model.padded_vocab / engine.tp, float(model.hidden), 1.0)
-    sampled = _moved_s(m, _SAMPLE_BYTES * last * model.padded_vocab / engine.tp)
+    sampled = _moved_s(m, engine.sample_bytes * last * model.padded_vocab / engine.tp)
     mix = mix_of(model)
     sums = mix.layers * mix.blocks * _all_reduce_s(plan, m, engine, _BYTES * rows * model.hidden)
     return seconds + head + sampled + sums

@@ -1,7 +1,8 @@
 """The global batch of a request that names none: one rule for every verb.
 
 It is the batch that the authors of the model published, else the tokens of Llama 2, in sequences of
-the request's length. The number of GPUs only rounds it, so that layouts divide it.
+the request's length; of fine-tuning a few sequences. The number of GPUs only rounds it, so that
+layouts divide it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,17 @@ import numpy as np
 from planner.formulas.divisors import divisors
 from planner.inputs import catalog
 from planner.inputs.degrees import LEAST_MAX_TP, contexts_of, stages_of
+from planner.inputs.fine_tuning import (
+    BATCH_SOURCE,
+    USUAL_BATCH,
+    is_fine_tuning,
+    replicas,
+    usual_batch,
+)
 from planner.inputs.usual import tried
 from planner.ledger import Array
 from planner.specs.capabilities import values
-from planner.specs.layers import shared_heads
+from planner.specs.layers import of_samples, shared_heads
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.stack import StackSpec
@@ -69,6 +77,8 @@ def default_batch(options: Options, model: ModelSpec, seq_len: int) -> Batch:
 def default_batches(requests: Sequence[Options], model: ModelSpec, seq_len: int) -> list[Batch]:
     """A global batch for each of these requests of one model and sequence length: the same for all
     of which some layout divides one near the wanted number of tokens, else each its own."""
+    if any(map(is_fine_tuning, requests)) and not of_samples(model):
+        return _of_fine_tuning(requests, model, seq_len)
     tokens, source, published = _wanted(model, seq_len)
     wanted = tokens / seq_len
     sizes = _near(wanted)
@@ -76,16 +86,27 @@ def default_batches(requests: Sequence[Options], model: ModelSpec, seq_len: int)
     possible = np.array([_divides(sizes, replicas) for replicas in degrees])
     common = _roundest(wanted, sizes, possible.sum(axis=0, dtype=int), requests)
     out = []
-    for options, replicas in zip(requests, degrees, strict=True):
+    for options, multiples in zip(requests, degrees, strict=True):
         taken = common
-        if not _divides(np.array([common]), replicas)[0]:
+        if not _divides(np.array([common]), multiples)[0]:
             taken = min(
-                (size * max(1, round(wanted / size)) for size in replicas),
+                (size * max(1, round(wanted / size)) for size in multiples),
                 key=lambda size: (abs(size - wanted), size),
             )
         moved = _moved(taken * seq_len, tokens, options.gpus)
         out.append(Batch(taken, seq_len, tokens, source, published, model.samples, moved))
     return out
+
+
+def _of_fine_tuning(requests: Sequence[Options], model: ModelSpec, seq_len: int) -> list[Batch]:
+    """The largest of the usual batches where all of these requests divide it, else each its own."""
+    sizes = [usual_batch(options) for options in requests]
+    each = [replicas(options) for options in requests]
+    common = max(sizes) if all(max(sizes) % count == 0 for count in each) else None
+    wanted = float(USUAL_BATCH * seq_len)
+    return [
+        Batch(common or size, seq_len, wanted, BATCH_SOURCE, False, model.samples) for size in sizes
+    ]
 
 
 def largest_published() -> tuple[str, int]:

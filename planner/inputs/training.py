@@ -9,6 +9,7 @@ from planner.inputs.accumulation import accumulated
 from planner.inputs.adapters import trained_fields
 from planner.inputs.batch import default_batch
 from planner.inputs.experts import expert_fields
+from planner.inputs.fine_tuning import LENGTH_SOURCE, USUAL_SEQUENCE, is_fine_tuning
 from planner.inputs.pixels import image_tokens
 from planner.inputs.task import task_fields
 from planner.specs.base import PlanError
@@ -19,6 +20,7 @@ from planner.specs.names import LOW_PARTS, LowPart
 from planner.specs.options import Filled, Options, Origin, flag
 from planner.specs.options.numbers import number
 from planner.specs.options.origin import SEARCHED, OriginKind
+from planner.specs.published import PublishedSequence
 from planner.specs.training import MOST_SEQUENCES, TrainingSpec
 
 # longest sequence taken for a model whose training is not published: of the catalogue's published
@@ -27,14 +29,22 @@ LONGEST_DEFAULT = 8192
 
 
 def sequence_length(options: Options, model: ModelSpec) -> int:
-    """Tokens per sequence: as requested, else as in the main phase of the model's pre-training,
-    else the positions of the model up to LONGEST_DEFAULT."""
+    """Tokens per sequence: as requested, else as is usual in fine-tuning, or as in the main phase
+    of the model's pre-training, else the positions of the model up to LONGEST_DEFAULT."""
     if options.resolution is not None or options.frames is not None:
         return image_tokens(options, model)
     if options.seq_len is not None:
         return options.seq_len
-    published = model.published.sequence
+    if is_fine_tuning(options) and not of_samples(model):
+        return min(USUAL_SEQUENCE, model.max_positions)
+    published = _published_length(options, model)
     return published.tokens if published else min(model.max_positions, LONGEST_DEFAULT)
+
+
+def _published_length(options: Options, model: ModelSpec) -> PublishedSequence | None:
+    """The published length that is a default of a request: none of pre-training in fine-tuning."""
+    pretrains = of_samples(model) or not is_fine_tuning(options)
+    return model.published.sequence if pretrains else None
 
 
 def states_length(options: Options) -> bool:
@@ -42,12 +52,14 @@ def states_length(options: Options) -> bool:
     return any(x is not None for x in (options.seq_len, options.resolution, options.frames))
 
 
-def sequence_sentence(model: ModelSpec, seq_len: int) -> str:
-    """Where a default sequence length comes from."""
-    published = model.published.sequence
+def sequence_sentence(options: Options, model: ModelSpec, seq_len: int) -> str:
+    """Where the default sequence length of a request comes from."""
+    published = _published_length(options, model)
     reads = f"; it reads {model.max_positions:,}" if model.max_positions > seq_len else ""
     if published:
         why = f"as it was pre-trained ({published.source})"
+    elif is_fine_tuning(options) and not of_samples(model):
+        why = LENGTH_SOURCE
     elif reads:
         why = f"its training is not published, and few are pre-trained at more than {seq_len:,}"
     else:
@@ -70,8 +82,9 @@ def training_spec(
     filled = []
     seq_len = sequence_length(options, model)
     if not states_length(options):
-        sentence = sequence_sentence(model, seq_len)
-        filled.append(_filled("seq_len", seq_len, model.published.sequence is not None, sentence))
+        sentence = sequence_sentence(options, model, seq_len)
+        published = _published_length(options, model) is not None
+        filled.append(_filled("seq_len", seq_len, published, sentence))
     elif model.positions == "learned" and seq_len > (model.position_rows or model.max_positions):
         raise PlanError(
             "--seq-len",

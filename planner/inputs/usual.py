@@ -4,12 +4,13 @@ usually runs it."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, SimpleNamespace
 
 from planner.inputs.calibration import stack_spec
 from planner.inputs.catalog import ids
+from planner.inputs.fine_tuning import STACK_SOURCE, TRAINERS, is_fine_tuning
 from planner.specs.base import PlanError
 from planner.specs.capabilities import lacks, values
 from planner.specs.hardware import GpuSpec
@@ -88,15 +89,29 @@ def on_chip(options: Options, gpu: GpuSpec) -> list[tuple[str, int | None]]:
 
 
 def tried(options: Options) -> list[tuple[str, int | None]]:
-    """Stack and ZeRO stage of each plan that a request without a stack is searched for: the usual
-    ones that have what it states, else the first other stack that does."""
+    """Stack and ZeRO stage of each plan that a request without a stack is searched for: of
+    fine-tuning transformers' Trainer where it has what is stated, else the usual ones that have it,
+    else the first other stack that does."""
+    if is_fine_tuning(options) and (able := _able(options, _trainers(options))):
+        return able
     usual = _usual_of(options)
-    able = [
+    able = _able(options, usual)
+    return able or [(stack.id, options.zero) for stack in able_stacks(options)[:1]] or usual[-1:]
+
+
+def _trainers(options: Options) -> list[tuple[str, int | None]]:
+    return [(stack, options.zero) for stack in TRAINERS]
+
+
+def _able(
+    options: Options, pairs: Sequence[tuple[str, int | None]]
+) -> list[tuple[str, int | None]]:
+    """Stacks and ZeRO stages of these pairs that have what a request states."""
+    return [
         (stack, zero)
-        for stack, zero in usual
+        for stack, zero in pairs
         if not lacks(stack_spec(stack), vars(options)) and _all_act(options, zero)
     ]
-    return able or [(stack.id, options.zero) for stack in able_stacks(options)[:1]] or usual[-1:]
 
 
 def _all_act(options: Options, zero: int | None) -> bool:
@@ -143,10 +158,14 @@ def able_stacks(options: Options) -> list[StackSpec]:
 
 
 def passed_over(options: Options) -> list[str]:
-    """The stack that a request without one would be answered for, where it lacks what is stated."""
+    """The stacks that a request without one is answered for, where they differ from the
+    usual stacks of pre-training: for fine-tuning, or because the usual one lacks what is stated."""
     if options.stack is not None:
         return []
-    usual, names = _usual_of(options), [name for name, _ in tried(options)]
+    tuned, names = is_fine_tuning(options), [name for name, _ in tried(options)]
+    if tuned and set(names) <= set(TRAINERS):
+        return [f"stack: transformers' Trainer ({', '.join(names)}), {STACK_SOURCE} (set --stack)"]
+    usual = _trainers(options) if tuned else _usual_of(options)
     stack = stack_spec(usual[-1][0] if usual else STACKS[0])
     lacking = lacks(stack, vars(options))
     if not lacking or stack.id in names:

@@ -7,10 +7,17 @@ from pathlib import Path
 
 from planner.inputs import catalog
 from planner.rl.specs import EngineSpec, FrameworkSpec, FrameworksSpec
+from planner.rl.step import Loop
 from planner.specs.base import PlanError
 from planner.specs.options.words import near
 
 _FILE = Path(__file__).with_name("reinforcement.toml")
+
+
+def loop() -> Loop:
+    """Overhead of a loop over its parts."""
+    spec = frameworks().loop
+    return Loop(float(spec.generation), float(spec.passes), float(spec.refit))
 
 
 @cache

@@ -23,6 +23,7 @@ class RlOptions(Record):
     updates: int = 1
     kept: float | str = 1.0
     reference: Literal["yes", "no"] | None = None
+    old_logprobs: Literal["yes", "no"] | None = None
     reward_time: str | None = None
     ahead: int = 0
     generation_gpus: int | None = None

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from planner.ledger import Sourced
-from planner.specs.base import Names, Quantity, Spec
+from planner.specs.base import BytesPerSecond, Names, Number, Quantity, Spec
 
 Algorithm = Literal["ppo", "grpo", "dapo", "rloo"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
@@ -28,6 +28,16 @@ class EngineSpec(Spec):
     sequence: _Seconds
 
 
+class LoopSpec(Spec):
+    """Overheads of a training loop: times of generation over those of a server with the same
+    sequences, of passes over their counterparts in pre-training, and the rate at which every GPU
+    receives new weights."""
+
+    generation: Number
+    passes: Number
+    refit: BytesPerSecond
+
+
 class FrameworkSpec(Spec):
     """Memory and transfers of a framework; shares are of a GPU's memory."""
 
@@ -37,6 +47,7 @@ class FrameworkSpec(Spec):
     colocated: bool  # by default
     memory_frac: float = Field(gt=0, le=1)  # of the engine where it shares its GPUs
     most_sequences: int = Field(ge=1)  # that an engine runs at a time
+    pads: bool = False  # a row holds one longest sequence, and has its length in a pipeline
     sleeps: bool  # the engine leaves the GPU while others work on it
     moves: Names  # components of memory that leave the GPU during generation
     old_logprobs: bool  # a pass of its own for the policy that generated
@@ -45,8 +56,9 @@ class FrameworkSpec(Spec):
 
 
 class FrameworksSpec(Spec):
-    """The table of frameworks and engines."""
+    """The table of frameworks and engines, and what their loops have in common."""
 
+    loop: LoopSpec
     engines: dict[str, EngineSpec]
     frameworks: dict[str, FrameworkSpec]
 

@@ -53,6 +53,19 @@ class Keeps:
 
 
 @dataclass(frozen=True)
+class Loop:
+    """Overhead of a loop over its parts: factors of generation and of passes over responses, and
+    the most bytes per second at which a GPU receives new weights."""
+
+    generation: float = 1.0
+    passes: float = 1.0
+    refit_rate: float = math.inf
+
+
+_PARTS_ALONE = Loop()
+
+
+@dataclass(frozen=True)
 class Generation:
     """The responses of a step on all engines; bytes of one GPU."""
 
@@ -195,27 +208,35 @@ def forward_s(train: Estimates) -> float:
     return first(pipeline.forward_only_s(stage, microbatches, c.pp))
 
 
-def refit_s(train: Estimates, m: Machine, pools: Pools) -> float:
+def refit_s(train: Estimates, m: Machine, pools: Pools, loop: Loop = _PARTS_ALONE) -> float:
     """Seconds in which every GPU receives the new weights once."""
     whole = _WEIGHT_BYTES * parameter_count(train.plan.model)
     group = place(float(pools.gpus), 1.0, train.plan.cluster.tiers)
-    return float(all_gather_s(m, whole, group)) if pools.gpus > 1 else 0.0
+    linked = float(all_gather_s(m, whole, group)) if pools.gpus > 1 else 0.0
+    return max(linked, whole / loop.refit_rate)
 
 
-def rl_step(train: Estimates, engine: Engine, job: Job, pools: Pools, keeps: Keeps) -> RlStep:
+def rl_step(
+    train: Estimates,
+    engine: Engine,
+    job: Job,
+    pools: Pools,
+    keeps: Keeps,
+    loop: Loop = _PARTS_ALONE,
+) -> RlStep:
     """A step with this training layout (a table of one row), engine and split of GPUs."""
     plan = train.plan
     m = machine(plan)
     generation = generate(plan, m, engine, job, pools)
     with section("passes over the responses"):
         updates = job.epochs * job.trained / job.batch
-        passes = job.trained / job.batch * forward_s(train)
-        training = updates * first(train.time.seconds)
+        passes = loop.passes * job.trained / job.batch * forward_s(train)
+        training = loop.passes * updates * first(train.time.seconds)
     memory = _phase_bytes(train, generation, job, pools, keeps)
     here = "all" if pools.colocated else "training"
     generating = "all" if pools.colocated else "generation"
     timed_phases = [
-        ("generation", generating, generation.seconds),
+        ("generation", generating, loop.generation * generation.seconds),
         ("reward", generating, job.reward_s),
         ("old log-probabilities", here, passes * job.old_logprobs),
         ("reference log-probabilities", here, passes * job.reference),
@@ -223,7 +244,7 @@ def rl_step(train: Estimates, engine: Engine, job: Job, pools: Pools, keeps: Kee
         ("training", here, training),
         ("training of the critic", here, training * job.critic),
         ("moves", here, _moved_s(train, m, generation, pools, keeps)),
-        ("refit", "all", refit_s(train, m, pools)),
+        ("refit", "all", refit_s(train, m, pools, loop)),
     ]
     phases = tuple(
         Phase(name, pool, seconds, memory.get(name, memory["log-probabilities"]))

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.estimate import Estimates
-from planner.estimate.generation import Engine
+from planner.estimate.generation import DRAWN_BYTES, Engine
 from planner.formulas import run_level
 from planner.formulas.params import parameter_count
+from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import Scenario, resolve
@@ -20,9 +21,9 @@ from planner.report import layout as report
 from planner.rl import step as estimate
 from planner.rl.documents import Reinforcement, RlGeneration, RlPhase, RlSplit, RlTraining, RlWork
 from planner.rl.evidence import BAND
-from planner.rl.frameworks import framework
+from planner.rl.frameworks import framework, loop
 from planner.rl.options import RlOptions
-from planner.rl.rows import training_options
+from planner.rl.rows import training_requests
 from planner.rl.specs import HAS_CRITIC, NO_REFERENCE, EngineSpec, FrameworkSpec, Job
 from planner.rl.step import Keeps, Pools, RlStep
 from planner.search.answer import answer_of
@@ -136,7 +137,7 @@ def answer(settings: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement
         return document, None
     with recording("step of reinforcement learning") as tree:
         train, engine = taken.found.training.estimates, taken.found.engine
-        estimate.rl_step(train, engine, request.job, taken.pools, _keeps(request))
+        estimate.rl_step(train, engine, request.job, taken.pools, _keeps(request), loop())
     return changed(document, explain=nested(tree)), tree
 
 
@@ -183,6 +184,7 @@ def _request_of(settings: RlOptions, options: Options) -> _Asked:
     sequences, share = float(settings.prompts * settings.responses), number(settings, "kept") or 1.0
     batch = float(settings.update_batch or sequences * share)
     reference = kept.reference and settings.algorithm not in NO_REFERENCE
+    scored = kept.old_logprobs or batch < sequences * share or settings.updates > 1
     job = Job(
         sequences=sequences,
         kept_frac=share,
@@ -193,7 +195,7 @@ def _request_of(settings: RlOptions, options: Options) -> _Asked:
         response=float(settings.response_length),
         sigma=settings.response_sigma,
         longest=float(longest),
-        old_logprobs=kept.old_logprobs or batch < sequences * share or settings.updates > 1,
+        old_logprobs=scored if settings.old_logprobs is None else settings.old_logprobs == "yes",
         reference=reference if settings.reference is None else settings.reference == "yes",
         critic=settings.algorithm in HAS_CRITIC,
         reward_s=number(settings, "reward_time") or 0.0,
@@ -242,11 +244,39 @@ def _stacks(request: _Asked) -> tuple[str, ...]:
 
 def _trained(request: _Asked, pools: Pools, stack: str) -> Training:
     """The training step: packed rows of prompts and responses. Raises PlanError."""
-    options = training_options(request.options, request.model, request.job, pools.training)
+    options = request.options.changed(stack=stack)
     if pools.colocated and not request.framework.sleeps and options.headroom is None:
         beside = min(_share(request, pools), _MOST_FREE)
         options = options.changed(headroom=beside)  # for the engine
-    options = options.changed(stack=stack)
+    options = options.changed(gpus_per_node=options.gpus_per_node or _node(options, pools))
+    pads = request.framework.pads
+    requests = training_requests(options, request.model, request.job, pools.training, pads=pads)
+    trained, refused = [], []
+    for options in requests:
+        try:
+            trained.append(_estimated(options))
+        except PlanError as error:
+            refused.append(error)
+    if not trained:
+        raise refused[0]
+    return min(trained, key=_training_order)
+
+
+def _node(options: Options, pools: Pools) -> int | None:
+    """GPUs of a node as a pool has to know it: where the pools share nodes unevenly."""
+    if pools.colocated:
+        return None
+    node = cluster_spec(options.changed(gpus=pools.gpus, nodes=None))[0].gpus_per_node
+    return node if pools.training > node and pools.training % node else None
+
+
+def _training_order(training: Training) -> tuple[bool, float]:
+    train = training.estimates
+    return not train.fits[0], first(train.time.seconds)
+
+
+def _estimated(options: Options) -> Training:
+    """The best layout of a training step. Raises PlanError if there is none."""
     scenario = resolve(options)
     answer = answer_of(scenario)
     if answer is None:
@@ -277,7 +307,7 @@ def _with_engine(request: _Asked, pools: Pools, stack: str) -> Step:
     steps = []
     for tp in degrees:
         engine = _engine(request, tp, pools)
-        step = estimate.rl_step(training.estimates, engine, request.job, pools, keeps)
+        step = estimate.rl_step(training.estimates, engine, request.job, pools, keeps, loop())
         steps.append(Step(training, engine, step))
     return min(steps, key=_order)
 
@@ -305,6 +335,7 @@ def _engine(request: _Asked, tp: int, pools: Pools) -> Engine:
         most_sequences=request.framework.most_sequences,
         step_s=float(request.engine.step),
         sequence_s=float(request.engine.sequence),
+        sample_bytes=DRAWN_BYTES,
     )
 
 
@@ -316,7 +347,8 @@ def _document(request: _Asked, pools: Pools, best: Step, tried: list[_Tried]) ->
     gpu_s = _STEPS * step.seconds * request.options.gpus
     phases = [_phase(phase, figures) for phase in step.phases]
     low, high = (_band(step, phases, end) for end in ("low", "high"))
-    generated = job.sequences * job.response / (generation.seconds * pools.generation)
+    generating_s = next(phase.seconds for phase in step.phases if phase.name == "generation")
+    generated = job.sequences * job.response / (generating_s * pools.generation)
     return Reinforcement(
         schema_version=SCHEMA_VERSION,
         model=SizedModel(
@@ -440,7 +472,7 @@ def _otherwise(request: _Asked, pools: Pools, step: RlStep) -> str | None:
 
 def _notes(request: _Asked) -> list[str]:
     """Notes on assumptions of the answer."""
-    settings, job = request.own, request.job
+    settings, job, taken = request.own, request.job, loop()
     longest = f"{job.longest:,.0f} tokens at most"
     moved = f"{', '.join(request.moves)} leave" if request.moves else "nothing leaves"
     sentences = [
@@ -450,6 +482,8 @@ def _notes(request: _Asked) -> list[str]:
         f" {'sleeps' if request.framework.sleeps else 'stays on the GPU'} while others work,"
         f" {moved} the GPU during generation ({request.framework.source})",
         f"reference policy: {'scores every response' if job.reference else 'none'} (--reference)",
+        f"loop: generation takes {taken.generation:g} times a server's, passes {taken.passes:g}"
+        " times those of pre-training (measured with NeMo RL, planner/rl/reinforcement.toml)",
         "prompts: read once for all responses to them, as engines with prefix caching do",
     ]
     if settings.reward_time is None:

@@ -44,6 +44,9 @@ class BaseFormat:
     keeps_input: bool = False  # and keep it for backward, which does not read it
     # autocast makes the 16-bit weights, which the matrix then keeps for its gradient of the input
     keeps_made: bool = False
+    # bytes read and written per weight by a chain of torch operators that decodes in forward, whose
+    # weights autograd keeps for the gradient of the input; 0: a kernel decodes, in both passes
+    chained: float = 0.0
     # its layers register codes and scales as buffers, which FSDP and ZeRO-3 do not shard
     buffers: bool = False
 
@@ -89,6 +92,11 @@ _GPTQ = BaseFormat(
     per_input=4.0,
     buffers=True,
 )
+# forward of AutoGPTQ's qlinear_cuda_old.py and of GPTQModel's torch.py, which train: shift of a
+# broadcast int32 to int32, cast to int8 (of 8 bit int16), mask, minus zero point, times scale to
+# fp16
+_CHAIN_OF_4 = (0.5 + 4.0) + (4.0 + 1.0) + (1.0 + 1.0) + (1.0 + 1.0) + (1.0 + 2.0)
+_CHAIN_OF_8 = (1.0 + 4.0) + (4.0 + 2.0) + (2.0 + 2.0) + (2.0 + 2.0) + (2.0 + 2.0)
 _TWICE = replace(
     _FOUR, source=_DOUBLE, scale=1.0, second=256, second_scale=4.0, table=64.0 + 1024.0 + 4.0
 )
@@ -115,8 +123,8 @@ BASES: dict[BaseName, BaseFormat] = {
         returns_given=True,
         keeps_input=True,
     ),
-    "gptq": replace(_GPTQ, title="GPTQ, 4 bit"),
-    "gptq-8bit": replace(_GPTQ, title="GPTQ, 8 bit", bits=8.0, zero=8.0),
+    "gptq": replace(_GPTQ, title="GPTQ, 4 bit", chained=_CHAIN_OF_4),
+    "gptq-8bit": replace(_GPTQ, title="GPTQ, 8 bit", bits=8.0, zero=8.0, chained=_CHAIN_OF_8),
     "awq": BaseFormat(
         "AWQ, 4 bit",
         "AutoAWQ modules/linear/gemm.py: packed codes and zeros, fp16 scales per group of inputs,"

@@ -233,15 +233,19 @@ def returned_s(shape: LayerShape, m: Machine) -> Array | None:
 
 def dequantised_s(shape: LayerShape, m: Machine) -> BothWays[Array] | None:
     """Seconds in which frozen matrices are made of their codes, for every GEMM of either pass that
-    reads them: codes and scales are read, weights written. None where they are as kernels read."""
+    reads them: codes and scales are read, weights written; or by a chain of operators
+    in forward. None where they are as kernels read."""
     training = shape.plan.training
     if training.base_precision is None:
         return None
     base, moved = BASES[training.base_precision], 0.0 * shape.tokens
+    # the plugin that makes buffers parameters decodes with the kernels of qlinear_tritonv2.py
+    chained = 0.0 if shape.plan.stack.state.shards_buffers else base.chained
     for p in weight_gemms(shape):
         if p.name not in KEPT_WIDE:
             codes = base.matrix_bytes(p.k, p.n, training.base_group)
             written = training.element_bytes * p.k * p.n
-            moved = moved + p.per_layer * p.batch * (codes + written)
+            each = chained * p.k * p.n if chained else codes + written
+            moved = moved + p.per_layer * p.batch * each
     once = copy_s(m, moved)
-    return BothWays(once * (not base.multiplied), once)
+    return BothWays(once * (not base.multiplied), once * (not chained))

@@ -136,7 +136,7 @@ def _notes(request: Asked, rows: Sequence[ClusterRow]) -> list[str]:
     options, model = request.given, request.model
     notes = []
     if not states_length(options):
-        notes.append(sequence_sentence(model, sequence_length(options, model)))
+        notes.append(sequence_sentence(options, model, sequence_length(options, model)))
     if request.batch is not None:
         notes.append(request.batch.sentence)
     if options.precision is None:

@@ -11,7 +11,9 @@ from planner.formulas.params import parameter_count
 from planner.inputs import tables
 from planner.inputs.cluster import price_of
 from planner.inputs.doubts import unflagged
+from planner.inputs.fine_tuning import TRAINERS, each_of
 from planner.inputs.scenario import doubts_of
+from planner.inputs.usual import STACKS
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET, changed
 from planner.specs.documents.batch import SizedModel
@@ -25,14 +27,12 @@ from planner.verbs.recommend.limits import DAY_S, checked
 from planner.verbs.requests import Point, answer
 from planner.verbs.tune import cards, sizes
 from planner.verbs.tune.card import Attempt, Card, card_of
-from planner.verbs.tune.data import Data, each_of
+from planner.verbs.tune.data import Data
 from planner.verbs.tune.rows import row_of, run_of
 from planner.verbs.workers import Progress, workers
 
 __all__ = ["answered", "csv_text", "tune"]
 
-# how transformers' Trainer runs, with which most people fine-tune
-_TRAINERS = ("hf-trainer", "hf-fsdp", "hf-deepspeed")
 _DETAILED = 4  # cards up to which contexts and micro-batches of each are sought
 _MOST = 1000  # runs of a request: some minutes of two cores
 _USUAL = "full+lora+qlora"  # methods of more cards, where none is named: what most people use
@@ -147,7 +147,7 @@ def _of_card(
     on_trainer, elsewhere = None, []
     if fastest is not None and base.stack is None and jobs is not None:
         of_fastest = points[rows.index(fastest)].options
-        if fastest.stack in _TRAINERS:
+        if fastest.stack in TRAINERS:
             elsewhere = _elsewhere(of_fastest, fastest, data, jobs)
         else:
             on_trainer = _on_trainer(of_fastest, fastest, data, jobs)
@@ -168,37 +168,38 @@ def _of_card(
 
 def _on_trainers(tried: Sequence[Attempt], jobs: int) -> list[Attempt]:
     """Each method without a stack on transformers' Trainer, with which most people fine-tune: of
-    its ways those in which a micro-batch of one example fits, of these the fastest; else on any
-    stack."""
-    open_ = [each for each in tried if each.base.stack is None]
-    makers = [(each, stack) for each in open_ for stack in _TRAINERS]
-    requests = [each.with_micro(1).changed(stack=stack) for each, stack in makers]
-    points = iter(answer(requests, jobs=jobs, reasons=False))
-    out = []
-    for each in tried:
-        if each.base.stack is not None:
-            out.append(each)
-            continue
+    its ways those in which a micro-batch of one example fits, of these the fastest; else on the
+    fastest of the usual stacks in which one fits; of none, on the Trainer."""
+    return _on_first(_on_first(list(tried), TRAINERS, jobs), STACKS, jobs)
+
+
+def _on_first(tried: list[Attempt], stacks: Sequence[str], jobs: int) -> list[Attempt]:
+    """Each method without a stack on the plainest of the fastest of these in which it fits; without
+    one where there is none."""
+    places = [i for i, each in enumerate(tried) if each.base.stack is None]
+    requests = [tried[i].with_micro(1).changed(stack=stack) for i in places for stack in stacks]
+    points = answer(requests, jobs=jobs, reasons=False)
+    for n, i in enumerate(places):
         fitting = [
             (point.report.step.seconds, stack)
-            for stack, point in zip(_TRAINERS, points, strict=False)
+            for stack, point in zip(stacks, points[n * len(stacks) :], strict=False)
             if point.report is not None and point.roomy
         ]
         least = min(fitting, default=(0.0, None))[0] * (1 + _ALIKE)
         stack = next((stack for seconds, stack in fitting if seconds <= least), None)
-        out.append(replace(each, base=each.base.changed(stack=stack)))
-    return out
+        tried[i] = replace(tried[i], base=tried[i].base.changed(stack=stack))
+    return tried
 
 
 def _elsewhere(options: Options, fastest: TuneMethod, data: Data, jobs: int) -> list[str]:
     """That methods run on transformers' Trainer, and what the fastest takes on any stack."""
-    (point,) = answer([options.changed(stack=None)], jobs=jobs)
-    figures, other = point.report, ""
-    if figures is not None and figures.stack not in _TRAINERS and figures.memory.fits:
-        seconds = run_of(data, figures)[0] or 0.0
-        other = (
-            f"; {fastest.name} takes {show(seconds / DAY_S, 'days')} with --stack {figures.stack}"
-        )
+    points = answer([options.changed(stack=stack) for stack in STACKS], jobs=jobs)
+    fitting = [each.report for each in points if each.report is not None]
+    fitting = [figures for figures in fitting if figures.memory.fits]
+    best, other = min(fitting, key=lambda figures: figures.step.seconds, default=None), ""
+    if best is not None and best.step.seconds < (fastest.step_seconds or 0.0):
+        seconds = run_of(data, best)[0] or 0.0
+        other = f"; {fastest.name} takes {show(seconds / DAY_S, 'days')} with --stack {best.stack}"
     return [
         "methods run on transformers' Trainer where they fit there, else on the fastest of the"
         f" usual stacks (set --stack){other}"
@@ -207,7 +208,7 @@ def _elsewhere(options: Options, fastest: TuneMethod, data: Data, jobs: int) -> 
 
 def _on_trainer(options: Options, fastest: TuneMethod, data: Data, jobs: int) -> str:
     """The fastest method with transformers' Trainer, which a person without a stack would take."""
-    points = answer([options.changed(stack=name) for name in _TRAINERS], jobs=jobs)
+    points = answer([options.changed(stack=name) for name in TRAINERS], jobs=jobs)
     ran = [point.report for point in points if point.report is not None]
     fitting = [figures for figures in ran if figures.memory.fits]
     runs = f"{fastest.name} runs on {fastest.stack}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.inputs.cluster import cluster_spec
+from planner.inputs.fine_tuning import each_of, replicas
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import active
@@ -17,7 +18,7 @@ from planner.specs.options import Options, refuse, rows
 from planner.specs.options.adapters import AdapterOptions
 from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import sizes
-from planner.verbs.tune.data import Data, data_of, each_of, replicas, sized, with_longest
+from planner.verbs.tune.data import Data, data_of, sized, with_longest
 from planner.verbs.tune.methods import Method, methods_named
 
 

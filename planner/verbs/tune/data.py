@@ -10,6 +10,13 @@ import numpy as np
 
 from planner.estimate import uneven
 from planner.formulas import stragglers
+from planner.inputs.fine_tuning import (
+    BATCH_SOURCE,
+    LENGTH_SOURCE,
+    USUAL_SEQUENCE,
+    each_of,
+    usual_batch,
+)
 from planner.inputs.workload import lengths_spec
 from planner.ledger import first
 from planner.specs.base import PlanError
@@ -17,11 +24,8 @@ from planner.specs.data import LengthsSpec
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.options.tune import TuneOptions
-from planner.specs.task import TASKS
 
-USUAL_SEQUENCE = 2048  # a choice: what fits most chat data, and most recipes take
 _DIGITS = 4  # of a sigma that follows from the longest example, so that commands can be read
-USUAL_BATCH = 16  # sequences of a step: a choice, that of most published recipes of one node
 
 
 @dataclass(frozen=True)
@@ -61,15 +65,12 @@ def sized(request: TuneOptions, options: Options, model: ModelSpec) -> tuple[Opt
     if options.seq_len is None:
         taken = request.length_max or min(USUAL_SEQUENCE, model.max_positions)
         options = options.changed(seq_len=taken)
-        why = "the longest example" if request.length_max else "a usual length of chat data"
+        why = "the longest example" if request.length_max else LENGTH_SOURCE
         sentences.append(f"sequence length {taken:,}: {why} (set --seq-len)")
     if options.global_batch is None:
-        each = replicas(options) * each_of(options)
-        batch = math.ceil(USUAL_BATCH / each) * each
+        batch = usual_batch(options)
         options = options.changed(global_batch=batch)
-        sentences.append(
-            f"global batch {batch:,} sequences, as recipes have it (set --global-batch)"
-        )
+        sentences.append(f"global batch {batch:,} sequences, {BATCH_SOURCE} (set --global-batch)")
     return options, sentences
 
 
@@ -94,16 +95,6 @@ def with_longest(
         return options, []
     sentence = f"memory is that of micro-batches of {tokens:,} tokens a row, {why}"
     return options.changed(longest_row=tokens), [sentence]
-
-
-def each_of(options: Options) -> int:
-    """Sequences of an example: pairs have two."""
-    return TASKS[options.task or "sft"].sequences
-
-
-def replicas(options: Options) -> int:
-    """Most replicas that the GPUs hold: as many as the degrees that are given leave."""
-    return max(1, options.gpus // math.prod((options.tp or 1, options.pp or 1, options.cp or 1)))
 
 
 def _sigma(request: TuneOptions, options: Options) -> float:

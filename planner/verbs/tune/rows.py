@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.inputs.fine_tuning import each_of
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.tune import FittingModel, TuneMethod
 from planner.specs.options.recommend import Limits
@@ -10,7 +11,7 @@ from planner.verbs.recommend.limits import DAY_S, Spread, chance
 from planner.verbs.requests import Point
 from planner.verbs.tune import sizes
 from planner.verbs.tune.card import Attempt
-from planner.verbs.tune.data import Data, each_of
+from planner.verbs.tune.data import Data
 
 
 def row_of(
