@@ -349,11 +349,11 @@ def main() -> None:
     if options.table:
         print(summary(rows))
         return
-    import torch._dynamo  # what every child needs is imported once
     import transformers
 
-    importlib.import_module("transformers.modeling_utils")
-    importlib.import_module("transformers.generation.utils")
+    # what every child needs is imported once
+    for name in ("torch._dynamo", "transformers.modeling_utils", "transformers.generation.utils"):
+        importlib.import_module(name)
     transformers.logging.set_verbosity_error()
     logging.disable()
     there = {(row["group"], row["name"]) for row in rows}

@@ -47,7 +47,8 @@ def test_a_frozen_tower_has_no_backward_pass() -> None:
     plan = _plan(**VLM, freeze=TOWER)
     every, above, trained = trained_gemms(plan)
     assert every == pytest.approx(total(matmul_weights(plan.model, plan.training.seq_len)))
-    assert trained == pytest.approx(above) and above < every
+    assert trained == pytest.approx(above)
+    assert above < every
     usual, frozen = (_estimate(**{**VLM, **more}) for more in ({}, {"freeze": TOWER}))
     assert frozen.step.seconds < usual.step.seconds
     assert frozen.memory.peak_bytes < usual.memory.peak_bytes
@@ -135,14 +136,21 @@ def test_operators_that_are_recomputed() -> None:
         [x.step.seconds for x in (none, some, full)],
         [x.memory.components["activations"] for x in (none, some, full)],
     )
-    assert times == sorted(times) and bytes_of == sorted(bytes_of, reverse=True)
+    assert times == sorted(times)
+    assert bytes_of == sorted(bytes_of, reverse=True)
     assert len({*times}) == len({*bytes_of}) == 3
 
 
 @pytest.mark.parametrize(
     ("model", "selective"), [(TOY, "per-op"), ("llama-3-8b", "products")], ids=["traced", "ruled"]
 )
-def test_a_selection_of_another_kind_of_block_is_refused(model: str, selective: str) -> None:
-    given = {"model": model, "gpu": "h100", "gpus": 8, "stack": "pytorch-fsdp", "advice": 0}
+def test_a_selection_of_another_kind_of_block_is_refused(model: str, selective: Any) -> None:
+    given: dict[str, Any] = {
+        "model": model,
+        "gpu": "h100",
+        "gpus": 8,
+        "stack": "pytorch-fsdp",
+        "advice": 0,
+    }
     with pytest.raises(PlanError, match="products"):
         api.estimate(Options(**given, recompute="selective", selective=selective))

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from planner.formulas.rules.rule import Rule
     from planner.specs.layers import Kind
     from planner.specs.model import ModelSpec
-    from planner.specs.plan import Plan
 
 WORDS, HEAD = "embedding", "head"
 
@@ -104,7 +103,7 @@ class Freeze(Mechanism):
 def _layers(patterns: tuple[str, ...], model: ModelSpec) -> TrainedLayers:
     """What patterns leave to be trained. Raises PlanError where one names nothing, or all do."""
     field, layers = "--freeze", layers_of(model)
-    named = {pattern: 0 for pattern in patterns}
+    named = dict.fromkeys(patterns, 0)
     frozen: set[str] = set()
     for kind in layers.kinds:
         for part in kind.parts:

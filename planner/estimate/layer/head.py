@@ -3,6 +3,8 @@ multi-token prediction module."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from planner.estimate.layer.gemm import UNALIGNED_WEIGHT, Gemm, gemm_s
