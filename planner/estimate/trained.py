@@ -64,8 +64,8 @@ def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParamet
     if training.adapter is None:
         if plan.trained_layers is not None and plan.trained_layers.words:
             ends = p.first
-        last = p.last if plan.trains_head else {**p.last, _HEAD: nothing}
-        return _partly(plan, replace(p, first=ends, last=last))
+        kept = p.last if plan.trains_head else {**p.last, _HEAD: nothing}
+        return _partly(plan, replace(p, first=ends, last=kept))
     sharing = c.ep * tensor_of(plan, c.tp)
     spec, known = training.adapter, memory_kinds(plan.model)
     dense_by_kind: list[Array] = []

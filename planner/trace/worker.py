@@ -218,6 +218,8 @@ def _model(
     }
     if traced.pixels is not None:
         out["pixels"] = traced.pixels
+    if traced.images is not None:
+        out["image_tokens"] = traced.images
     if traced.frames is not None:
         out["frames"] = traced.frames
     if known is not None:
