@@ -1,29 +1,35 @@
 """Which models can be traced, and how exactly their files count.
 
     python -m benchmarks.traced_coverage [--group causal vlm ...] [--only llama ...] [--every 4]
-    python -m benchmarks.traced_coverage --group libraries
+    python -m benchmarks.traced_coverage --out docs/record/traced.csv
+    python -m benchmarks.traced_coverage --out docs/record/traced.csv --table
+
+With --out a row is written as soon as it is known, and those that are there are not traced again;
+--table prints their summary as Markdown and traces nothing.
 
 Every type of transformers with a class of a group, in a drawn order, as its configuration class
 builds it but with few layers, and a drawn set of timm, torchvision and diffusers. Per model, at a
 batch and a length that were not traced: FLOP forward by torch's FlopCounterMode, and bytes that
-autograd saves by saved_tensors_hooks, against the traced file. Convolutions of narrow groups, which
-a file prices by their bytes, are left out of both counts. The last column is the time
-of a trace.
+autograd saves by saved_tensors_hooks, against the traced file. Seconds are those of a core.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import csv
+import datetime
+import importlib
 import json
 import logging
 import os
 import random
+import statistics
 import sys
 import tempfile
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +41,7 @@ from planner.inputs import catalog
 from planner.specs.layers import layers_of
 from planner.specs.model import ModelSpec
 from planner.specs.parts import Traced
-from planner.trace import classes, kernels, libraries, targets, verb, worker
+from planner.trace import kernels, libraries, targets, verb, worker
 from planner.trace.aggregate import TraceError
 from planner.trace.options import TraceOptions
 from planner.trace.target import Target
@@ -158,9 +164,7 @@ def file_counts(model: ModelSpec, batch: int, tokens: int) -> tuple[float, float
 
 
 def _convolution(image: Any, weight: Any, bias: Any, *args: Any, out_val: Any, **words: Any) -> int:
-    """FLOP of a convolution; none of narrow groups."""
-    if classes.is_narrow("convolution", (image, weight, bias, *args)):
-        return 0
+    """FLOP of a convolution."""
     return int(conv_flop_count(image.shape, weight.shape, out_val.shape, transposed=args[3]))
 
 
@@ -176,7 +180,7 @@ for formula in (_convolution, _grouped):
 def counted(target: Target, batch: int, tokens: int) -> tuple[float, float]:
     """FLOP forward, and bytes that autograd saves, of a module by torch's own counter and hooks."""
     module, inputs = target.build(batch, tokens)
-    module = worker._cast(module).train()
+    module = worker._cast(module, torch.bfloat16).train()
     weights = {x.untyped_storage()._cdata for x in module.parameters()}
     bytes_of: dict[int, tuple[int, Any]] = {}
 
@@ -198,15 +202,15 @@ def counted(target: Target, batch: int, tokens: int) -> tuple[float, float]:
     return float(counter.get_total_flops()), float(sum(size for size, _ in bytes_of.values()))
 
 
-def row(make: Callable[[], Target], name: str) -> dict[str, Any]:
+def compared(make: Callable[[], Target], name: str) -> dict[str, Any]:
     """Printed figures of a model."""
-    began = time.monotonic()
+    began = time.process_time()
     with kernels.without_data():
         target = make()
         answer = worker.trace(target)
         if target.otherwise is not None and "pixels" not in answer["model"]:
             target = target.otherwise
-        seconds = time.monotonic() - began
+        seconds = time.process_time() - began
         keys = verb._keys(TraceOptions(target=name, name="traced"), answer)
         model = catalog.build(ModelSpec, keys, "TARGET", "traced")
         verb._check(TraceOptions(target=name), model, answer)
@@ -233,7 +237,7 @@ def apart(make: Callable[[], Target], name: str) -> dict[str, Any]:
             try:
                 worker.limit(_BYTES, _SECONDS)
                 sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-                answer = row(make, name)
+                answer = compared(make, name)
             except TraceError as error:
                 answer = {"error": str(error)}
             except BaseException as error:
@@ -264,45 +268,111 @@ def drawn() -> Iterator[tuple[str, Callable[[], Target]]]:
         yield f"diffusers:{name}", partial(libraries.of_diffusers, name, {})
 
 
+COLUMNS = ("group", "name", "date", "parameters", "flop", "saved", "bytes", "seconds", "refused")
+
+
+def cases_of(group: str) -> list[tuple[str, Callable[[], Target]]]:
+    """Models of a group, in a drawn order: a run that is ended has a drawn set of it."""
+    if group == "libraries":
+        cases = list(drawn())
+    else:
+        cases = [
+            (f"{kind} {name}", partial(of_type, kind, name))
+            for kind, name in sorted(types(group).items())
+        ]
+    random.Random(_SEED).shuffle(cases)
+    return cases
+
+
+def known(path: Path) -> list[dict[str, str]]:
+    """Rows of a file of results; none where there is no file."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def summary(rows: Sequence[dict[str, str]]) -> str:
+    """Markdown: a line per group, and why models were refused."""
+    lines = [
+        "| group | models | accepted, parameters exact | FLOP within 1 % | saved bytes within 2 % |"
+        " worst FLOP | worst saved | median s of a core |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for group in dict.fromkeys(row["group"] for row in rows):
+        own = [row for row in rows if row["group"] == group]
+        fine = [row for row in own if not row["refused"]]
+        flop, saved = ([abs(float(row[x])) for row in fine] for x in ("flop", "saved"))
+        seconds = statistics.median(float(row["seconds"]) for row in fine)
+        lines.append(
+            f"| {group} | {len(own)} | {len(fine)} | {sum(x <= 0.01 for x in flop)}"
+            f" | {sum(x <= 0.02 for x in saved)} | {100 * max(flop):.2f} %"
+            f" | {100 * max(saved):.2f} % | {seconds:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def written(answer: dict[str, Any], group: str, name: str) -> dict[str, Any]:
+    """A row of a file of results."""
+    today = datetime.date.today().isoformat()
+    out: dict[str, Any] = {"group": group, "name": name, "date": today}
+    if "error" in answer:
+        return out | {"refused": answer["error"][:200]}
+    rounded = {x: f"{answer[x]:.5f}" for x in ("flop", "saved")}
+    others = {x: answer[x] for x in ("parameters", "bytes")}
+    return out | others | rounded | {"seconds": f"{answer['seconds']:.1f}"}
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row as it is printed."""
+    start = f"{row['group']:8s} {row['name']:60s}"
+    if row.get("refused"):
+        return f"{start} refused: {row['refused']}"
+    return (
+        f"{start} {row['parameters']:14,} exact  FLOP {100 * float(row['flop']):+7.2f} %"
+        f"  saved {100 * float(row['saved']):+7.2f} %  {row['bytes'] / 1e3:5.0f} kB"
+        f" {row['seconds']:>5s} s"
+    )
+
+
 def main() -> None:
-    """Print the tables, and what share of a group is accepted."""
+    """Print rows as they are known, and write them to a file."""
     warnings.filterwarnings("ignore")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--group", nargs="*", default=[*GROUPS])
+    parser.add_argument("--group", nargs="*", default=[*GROUPS, "libraries"])
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--every", type=int, default=1, help="every so many types of a group")
+    parser.add_argument("--out", type=Path, help="a CSV of results to add to")
+    parser.add_argument("--table", action="store_true", help="the summary of --out alone")
     options = parser.parse_args()
+    rows = known(options.out) if options.out else []
+    if options.table:
+        print(summary(rows))
+        return
     import transformers
 
+    # what every child needs is imported once
+    for name in ("torch._dynamo", "transformers.modeling_utils", "transformers.generation.utils"):
+        importlib.import_module(name)
     transformers.logging.set_verbosity_error()
     logging.disable()
-    for group in options.group:
-        if group == "libraries":
-            cases = list(drawn())
-        else:
-            cases = [
-                (f"{kind} {name}", partial(of_type, kind, name))
-                for kind, name in sorted(types(group).items())
-            ]
-        cases = [x for x in cases if not options.only or x[0].split()[0] in options.only]
-        random.Random(_SEED).shuffle(cases)  # a run that is ended has a drawn set of the group
-        tally: Counter[str] = Counter()
-        for name, make in cases[:: options.every]:
-            answer = apart(make, name)
-            tally["all"] += 1
-            if "error" in answer:
-                print(f"{group:8s} {name:60s} refused: {answer['error'][:200]}", flush=True)
-                continue
-            tally["accepted"] += 1
-            tally["FLOP within 1 %"] += abs(answer["flop"]) <= 0.01
-            tally["saved bytes within 2 %"] += abs(answer["saved"]) <= 0.02
-            print(
-                f"{group:8s} {name:60s} {answer['parameters']:14,} exact"
-                f"  FLOP {100 * answer['flop']:+7.2f} %  saved {100 * answer['saved']:+7.2f} %"
-                f"  {answer['bytes'] / 1e3:5.0f} kB {answer['seconds']:5.1f} s",
-                flush=True,
-            )
-        print(f"{group}: {dict(tally)}", flush=True)
+    there = {(row["group"], row["name"]) for row in rows}
+    with contextlib.ExitStack() as stack:
+        file = writer = None
+        if options.out:
+            file = stack.enter_context(options.out.open("a", newline="", encoding="utf-8"))
+            writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+            if not rows:
+                writer.writeheader()
+        for group in options.group:
+            for name, make in cases_of(group)[:: options.every]:
+                if (group, name) in there or (options.only and name.split()[0] not in options.only):
+                    continue
+                row = written(apart(make, name), group, name)
+                print(line(row), flush=True)
+                if file is not None and writer is not None:
+                    writer.writerow(row)
+                    file.flush()
 
 
 if __name__ == "__main__":

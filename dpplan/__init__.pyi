@@ -89,6 +89,7 @@ class _HostAndLike(TypedDict, total=False):
     lisa: int | None
     trainable_layers: int | None
     hpz: int | None
+    freeze: str | None
     cpu_update: Literal['after', 'overlapped', 'delayed'] | None
     gradient_precision: Literal['fp32', 'bf16'] | None
     sub_group_size: float | None
@@ -117,7 +118,7 @@ class _TpAndLike(TypedDict, total=False):
     expert_spread: float | None
     capacity_factor: float | None
     cp_comm_type: Literal['ring', 'all-gather', 'ulysses', 'hybrid'] | None
-    selective: Literal['attention', 'per-op'] | None
+    selective: Literal['attention', 'per-op', 'products'] | None
     where: str | Sequence[str] | None
     stack_defaults: bool | None
     uneven_stages: bool | None

@@ -17,6 +17,7 @@ from planner.specs.adapters import Matrix, adapted, adapter_elements
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind, last_shares, layers_of, memory_kinds
 from planner.specs.plan import Plan
+from planner.specs.towers import kind_plan
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Weights:
 
 
 ADAPTERS = "adapters"  # leaf of what is trained of a layer
+TRAINED = "trained"  # leaf of a layer of which parts are frozen
 _WORDS, _HEAD = "embedding/word", "head/logits"
 
 
@@ -57,11 +59,13 @@ def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParamet
     training, nothing = plan.training, 0.0 * p.experts
     if not plan.partial or plan.random_layers is not None:
         return p
-    ends = dict.fromkeys((_WORDS,), p.words) if training.train_embeddings else {}
+    ends = dict.fromkeys((_WORDS,), p.words) if plan.trains_words else {}
     head = p.last.get(_HEAD, nothing)
     if training.adapter is None:
-        copied = plan.model.tied_embeddings and not training.train_embeddings
-        return replace(p, first=ends, last={**p.last, _HEAD: nothing} if copied else p.last)
+        if plan.trained_layers is not None and plan.trained_layers.words:
+            ends = p.first
+        kept = p.last if plan.trains_head else {**p.last, _HEAD: nothing}
+        return _partly(plan, replace(p, first=ends, last=kept))
     sharing = c.ep * tensor_of(plan, c.tp)
     spec, known = training.adapter, memory_kinds(plan.model)
     dense_by_kind: list[Array] = []
@@ -90,6 +94,41 @@ def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParamet
         tuple(dense_by_kind),
         tuple(routed),
     )
+
+
+def _partly(plan: Plan, p: RankParameters) -> RankParameters:
+    """Elements of layers of which some parts are frozen."""
+    layers = plan.trained_layers
+    if layers is None or not layers.frozen:
+        return p
+    known = memory_kinds(plan.model)
+    shares = [_trained_frac(plan, kind) for kind in known.kinds]
+    dense, experts = (
+        tuple(share * n for share, n in zip(shares, each, strict=True))
+        for each in (p.kinds, p.kinds_experts)
+    )
+    counts = [count / plan.model.layers for count in known.counts]
+    layer, routed = (
+        functools.reduce(np.add, (n * x for n, x in zip(counts, each, strict=True)))
+        for each in (dense, experts)
+    )
+    return replace(p, layer={TRAINED: layer}, experts=routed, kinds=dense, kinds_experts=experts)
+
+
+def _trained_frac(plan: Plan, kind: Kind) -> float:
+    """Share of the elements of a layer of a kind that no name freezes."""
+    every = sum(tensor.count for tensor in layer_tensors(plan.model, kind))
+    kept = sum(tensor.count for tensor in layer_tensors(plan.model, unfrozen(plan, kind)))
+    return kept / every if every else 0.0
+
+
+def unfrozen(plan: Plan, kind: Kind) -> Kind:
+    """A kind of layer without its frozen parts, and without norms before blocks of nothing else."""
+    layers = plan.trained_layers
+    frozen = layers.frozen if layers is not None else frozenset()
+    blocks = tuple(tuple(x for x in block if x.name not in frozen) for block in kind.blocks)
+    kept = tuple(block for block in blocks if block)
+    return replace(kind, blocks=kept, norms=kind.norms * len(kept) // max(len(kind.blocks), 1))
 
 
 def trained_split(plan: Plan, split: StageSplit) -> StageSplit:
@@ -141,9 +180,11 @@ def trained_count(plan: Plan) -> int:
     if plan.random_layers is not None:  # a mean over layers that are not all alike
         inner = sum(leaf.count * leaf.times for leaf in leaves if leaf.place == "layer")
         return every - inner + round(inner * plan.gradients_frac)
-    names = (_WORDS, _HEAD) if training.train_embeddings else (_HEAD,)
-    ends = training.train_embeddings or (plan.trains_head and training.adapter is not None)
-    count = ends * sum(leaf.count for leaf in leaves if leaf.name in names)
+    names = [_WORDS] * plan.trains_words + [_HEAD] * plan.trains_head
+    first = plan.trained_layers is not None and plan.trained_layers.words
+    count = sum(
+        leaf.count for leaf in leaves if leaf.name in names or (first and leaf.place == "first")
+    )
     spec = training.adapter
     if spec is not None:
         each = [
@@ -153,16 +194,19 @@ def trained_count(plan: Plan) -> int:
         return count + spec.resident * sum(
             n * x for n, x in zip(layers_by_kind.counts, each, strict=True)
         )
-    kept = sum(leaf.count * leaf.times for leaf in leaves if leaf.place == "last")
-    if training.train_embeddings:
-        kept = sum(leaf.count for leaf in leaves if leaf.place == "last" and leaf.name != _HEAD)
+    kept = sum(
+        leaf.count * leaf.times for leaf in leaves if leaf.place == "last" and leaf.name != _HEAD
+    )
     return count + kept + _of_layers(plan, layers_by_kind.order[-(plan.backward_layers or 0) :])
 
 
 def _of_layers(plan: Plan, order: tuple[int, ...]) -> int:
     """Elements of these layers."""
     model, kinds = plan.model, layers_of(plan.model).kinds
-    each = {i: sum(tensor.count for tensor in layer_tensors(model, kinds[i])) for i in set(order)}
+    each = {
+        i: sum(tensor.count for tensor in layer_tensors(model, unfrozen(plan, kinds[i])))
+        for i in set(order)
+    }
     return sum(each[i] for i in order)
 
 
@@ -176,9 +220,33 @@ def trained_gemms(plan: Plan) -> tuple[float, float, float]:
     layers = total(every) - head
     if training.adapter is None:
         above, trained = backward_share(plan) * layers, trained_share(plan) * layers
+        if (chosen := plan.trained_layers) is not None and chosen.frozen:
+            above, trained = _gemms_above(plan)
         return layers + head, above + head, trained + trained_head
     trained = _adapter_weights(plan)
     return layers + head + trained, layers + head + trained, trained + trained_head
+
+
+def _gemms_above(plan: Plan) -> tuple[float, float]:
+    """Weights of GEMMs of layers that a token meets where blocks are frozen by name: those from the
+    first trained layer on, and the trained ones."""
+    model, above, trained = plan.model, 0.0, 0.0
+    known = layers_of(model)
+    shares = last_shares(known, plan.backward_layers)
+    for kind, count, share in zip(known.kinds, known.counts, shares, strict=True):
+        for chosen, of in ((kind, "above"), (unfrozen(plan, kind), "trained")):
+            weights = share * count * _met(plan, chosen)
+            above, trained = above + weights * (of == "above"), trained + weights * (of != "above")
+    return above, trained
+
+
+def _met(plan: Plan, kind: Kind) -> float:
+    """Weights of GEMMs of a layer of a kind that a token of the sequence meets."""
+    length = plan.training.seq_len
+    tower, own = kind_plan(plan, kind)
+    tensors = (x for x in layer_tensors(tower.model, own) if x.matmul)
+    active = ((x, x.count * x.active_frac[0] / x.active_frac[1]) for x in tensors)
+    return float(sum(n * x.used(tower.training.seq_len) / length for x, n in active))
 
 
 def _adapter_weights(plan: Plan) -> float:
@@ -187,9 +255,15 @@ def _adapter_weights(plan: Plan) -> float:
     if spec is None:
         return 0.0
     sent = moe.per_token / moe.experts if moe is not None else 1.0
+    length = float(plan.training.seq_len)
+
+    def often(matrix: Matrix) -> float:
+        rows = matrix.rows
+        return float(rows.at(1.0, length)) / length if rows is not None else 1.0
+
     return float(
         sum(
-            count * adapter_elements(matrix, spec) * (sent if matrix.experts else 1.0)
+            count * adapter_elements(matrix, spec) * (sent if matrix.experts else often(matrix))
             for kind, count in zip(kinds.kinds, kinds.counts, strict=True)
             for matrix in kind_adapters(plan, kind)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.inputs import catalog, hub, model_file, not_modelled, readers
+from planner.inputs import catalog, hub, hub_configs, model_file, not_modelled, readers
 from planner.specs.base import PlanError
 from planner.specs.decoder import decoder_of
 from planner.specs.model import ModelSpec
@@ -36,9 +36,13 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
         folder = path / hub.FILE
         path = folder if catalog.is_file(folder) else path
     if hub.is_name(hub_name) and (path is None or not catalog.exists(path)):
+        if not name.startswith(_PREFIX) and (found := hub_configs.named(hub_name)) is not None:
+            return _shipped(*found)
         try:
             path = _from_hub(hub_name, name)
         except PlanError:
+            if (found := hub_configs.named(hub_name)) is not None:
+                return _shipped(*found)
             copied = None if name.startswith(_PREFIX) else _copied(hub_name)
             if copied is None:
                 raise
@@ -50,12 +54,25 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
         raise PlanError(FIELD, name, "must read hf:org/name, such as hf:Qwen/Qwen3-8B")
     from planner.inputs import huggingface
 
-    model, inferred = huggingface.read_config(path)
+    return _trained_alike(*huggingface.read_config(path))
+
+
+def _trained_alike(model: ModelSpec, inferred: list[str]) -> tuple[ModelSpec, list[str]]:
+    """A model of a config.json with the training of the catalogue's model of its shape."""
     known = _same_shape(model)
     if known is not None:
         inferred = [*inferred, f"the shape of {known.name}: trained as that is taken to have been"]
         model = model.model_copy(update={"published": known.published})
     return model, [f"config.json: {key}" for key in inferred]
+
+
+def _shipped(name: str, config: hub_configs.Shipped) -> tuple[ModelSpec, list[str]]:
+    """A model of a configuration that ships with the planner."""
+    from planner.inputs import huggingface
+
+    model, inferred = huggingface.read_keys(config.config, name, name.rpartition("/")[2])
+    model = model.model_copy(update={"title": name, "source": config.source})
+    return _trained_alike(model, [*inferred, f"shipped keys of {name}: {config.source}"])
 
 
 def _written_out(text: str) -> ModelSpec:

@@ -11,6 +11,7 @@ from planner.inputs.adapters import check_optimizer
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.doubts import OfCluster, Request, doubts, flagged, of_several
+from planner.inputs.images import with_images
 from planner.inputs.least import possible
 from planner.inputs.model import model_spec
 from planner.inputs.options import readings
@@ -86,9 +87,10 @@ def _parts(
     model, inferred = model_spec(options.model) if shape is None else (shape, [])
     model, trained = with_modules(options, model)
     model, headed = for_task(options, model)
+    model, pictured = with_images(options, model)
     cluster, assumed = cluster_spec(options)
     training, defaults = training_spec(options, model, cluster.gpu)
-    sentences = [*readings(options), *inferred, *trained, *headed, *assumed]
+    sentences = [*readings(options), *inferred, *trained, *headed, *pictured, *assumed]
     return (model, cluster, training), defaults, sentences
 
 

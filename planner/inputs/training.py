@@ -10,6 +10,7 @@ from planner.inputs.adapters import trained_fields
 from planner.inputs.batch import default_batch
 from planner.inputs.experts import expert_fields
 from planner.inputs.fine_tuning import LENGTH_SOURCE, USUAL_SEQUENCE, is_fine_tuning
+from planner.inputs.images import check_images
 from planner.inputs.pixels import image_tokens
 from planner.inputs.task import task_fields
 from planner.specs.base import PlanError
@@ -94,6 +95,7 @@ def training_spec(
     if model.convolutions and seq_len != 1:
         remedy = f"an image of {model.name} is one token, of the pixels that its file has; leave it"
         raise PlanError("--seq-len", seq_len, f"{remedy} out")
+    check_images(options, model, seq_len)
     batch = options.global_batch
     if batch is None and options.grad_accum is not None:
         batch = accumulated(options, options.grad_accum, model, seq_len)[-1]
@@ -129,7 +131,7 @@ def training_spec(
         precision=precision,
         optimizer=options.optimizer,
         optimizer_rank=options.optimizer_rank,
-        tokens=number(options, "tokens"),
+        tokens=_tokens(options, seq_len),
         loss_kernel=options.loss_kernel,
         loss_chunks=options.loss_chunks,
         cpu_optimizer=options.cpu_optimizer,
@@ -170,6 +172,13 @@ def _refuse_layout(options: Options, model: ModelSpec) -> None:
     if options.channels_last and not model.convolves:
         remedy = f"is of images in convolutions, of which {model.name} has none; leave it out"
         raise PlanError("--channels-last", options.channels_last, remedy)
+
+
+def _tokens(options: Options, seq_len: int) -> float | None:
+    """Tokens of the run, as the request has them or its samples do."""
+    if options.samples is None:
+        return number(options, "tokens")
+    return float(options.samples * seq_len)
 
 
 def _filled(option: str, value: Any, published: bool, says: str) -> Filled:

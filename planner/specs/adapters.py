@@ -6,13 +6,14 @@ three for many at once. A matrix that several words name has one adapter.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import Field
 
 from planner.specs.base import Names, Spec
 from planner.specs.names import AdapterMethod, GradientType
 from planner.specs.parts import Mlp, Moe, Part, Product, Stream
+from planner.specs.polynomial import Polynomial
 
 ALL, ATTENTION, MLP, EXPERTS = "all-linear", "attention", "mlp", "experts"
 MANY = (ALL, ATTENTION, MLP, EXPERTS)  # words for many matrices at once
@@ -72,6 +73,7 @@ class Matrix:
     n: int
     experts: int = 0  # routed experts that have one each; 0: it is none of theirs
     sides: int = 1  # matrices side by side that have the rank each
+    rows: Polynomial | None = None  # that it multiplies, by samples and tokens; None: the tokens
 
     @property
     def copies(self) -> int:
@@ -88,6 +90,8 @@ def matrices(part: Part, stream: Stream) -> Iterator[Matrix]:
     """The matrices of a part, each its own."""
     for product in part.products(stream):
         k, n = product.k, product.n.elements
+        if product.pixels is not None or product.groups > 1:
+            continue  # of a traced block: a convolution, or experts that are one tensor
         if product.name == "q_kv_down":
             rank = getattr(part, "query_rank", None) or 0
             yield Matrix("q_a", product.name, k, rank)
@@ -95,7 +99,8 @@ def matrices(part: Part, stream: Stream) -> Iterator[Matrix]:
             continue
         roles = _roles(part, product)
         for role in roles:
-            yield Matrix(role, product.name, k, n * product.times // len(roles))
+            each = n * product.times // len(roles)
+            yield Matrix(role, product.name, k, each, rows=product.rows)
     if isinstance(part, Moe):
         read = part.read(stream.hidden)
         for role in _inputs(part):
@@ -151,7 +156,7 @@ def adapted(
         if last is not None and _beside(last, matrix, [_GATE] if apart else wide):
             sides = last.sides + apart
             role, n = f"{last.role}+{matrix.role}", last.n + matrix.n
-            out[-1] = Matrix(role, last.product, matrix.k, n, matrix.experts, sides)
+            out[-1] = replace(last, role=role, n=n, sides=sides)
         else:
             out.append(matrix)
     return tuple(out)
@@ -159,7 +164,7 @@ def adapted(
 
 def _beside(last: Matrix, matrix: Matrix, wide: list[tuple[str, ...]]) -> bool:
     """Whether a matrix is kept beside the one before it."""
-    same = (last.k, last.experts) == (matrix.k, matrix.experts)
+    same = (last.k, last.experts, last.rows) == (matrix.k, matrix.experts, matrix.rows)
     return same and any(
         matrix.role in roles and last.role.split("+")[-1] in roles for roles in wide
     )

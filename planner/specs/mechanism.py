@@ -212,6 +212,9 @@ class TrainedLayers:
     count: int  # at a time
     random: bool  # drawn anew now and then, with embedding, final norm and head; else the last ones
     kept_moments: bool = False  # of layers that were trained before
+    frozen: frozenset[str] = frozenset()  # parts of these layers that are frozen, by name
+    words: bool = False  # whether the embedding is trained where layers are not random
+    head: bool = True  # whether an untied head is
 
     def check(self, flag: str, model: Any) -> None:
         """Raises PlanError where a model has fewer layers. flag: the option that sets them."""

@@ -60,6 +60,8 @@ class ModelSpec(Shape):
     vocab: int = Field(ge=0, le=10_000_000)  # 0: neither a table of words nor a head of them
     pixels: int | None = Field(default=None, ge=1, le=100_000)  # of a side of a token of an image
     frames: int | None = Field(default=None, ge=1, le=1000)  # of a token of a clip, after the first
+    # of an image of a sample that is text beside it
+    image_tokens: int | None = Field(default=None, ge=0, le=MAX_POSITIONS)
     max_positions: int = Field(
         default=2048, ge=1, le=MAX_POSITIONS
     )  # tokens of context that it reads, before extension by rotary scaling

@@ -97,8 +97,9 @@ TensorOverlap = Literal["none", "async", "user-buffers"]
 SyncPart = Literal["reduce", "forward", "backward"]
 SYNC_PARTS: tuple[SyncPart, ...] = get_args(SyncPart)
 # what ZeRO++ quantises: weights in 8 bit, gradients in 4
-# what selective recomputation drops: the scores of attention, or by torchtitan's rules by operator
-Selective = Literal["attention", "per-op"]
+# what selective recomputation drops: the scores of attention, by torchtitan's rules by operator, or
+# of a traced block all but what GEMMs, convolutions and attention give
+Selective = Literal["attention", "per-op", "products"]
 # who reads whole weights into host memory when training begins: every rank, one rank of every host,
 # one of all, or nobody: shards, or tensor after tensor on its way to the GPU
 Readers = Literal["each-rank", "each-host", "one-host", "in-parts"]

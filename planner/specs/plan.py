@@ -256,8 +256,11 @@ class Plan(Spec):
 
     @property
     def selective(self) -> Selective:
-        """Kind of selective recomputation: by the request, else by the stack."""
-        return self.training.selective or self.stack.selective
+        """Kind of selective recomputation: by the request, else by operator of traced blocks, else
+        by the stack."""
+        return self.training.selective or (
+            "products" if self.model.traced else self.stack.selective
+        )
 
     @property
     def fused_norm(self) -> bool:
@@ -334,11 +337,24 @@ class Plan(Spec):
     @property
     def trains_head(self) -> bool:
         """Whether the weight of the head has a gradient."""
-        training = self.training
+        training, layers = self.training, self.trained_layers
+        if layers is not None and not layers.head:
+            return False
         if not self.partial or self.random_layers or self.model.outputs:
             return True
         untied = training.adapter is None and not self.model.tied_embeddings
-        return training.train_embeddings or untied
+        return self.trains_words or untied
+
+    @property
+    def trains_words(self) -> bool:
+        """Whether the embedding is trained beside a part of the weights."""
+        layers = self.trained_layers
+        return self.training.train_embeddings or (layers is not None and layers.words)
+
+    def gradient_of(self, part: str) -> float:
+        """Share of the layers with a backward pass in which weights of a part have gradients."""
+        layers = self.trained_layers
+        return 0.0 if layers is not None and part in layers.frozen else self.gradients_frac
 
     @property
     def costs(self) -> bool:

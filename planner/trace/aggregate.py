@@ -109,6 +109,10 @@ def _block(
         "moves": _moves(numbers),
     }
     part = {name: value for name, value in part.items() if value}
+    if all(x.frozen_saved is not None for x in regions):
+        part["frozen_saved"] = of_region("frozen_saved")
+        if others := of_region("frozen_saved_bytes"):
+            part["frozen_saved_bytes"] = others
     products = [(c, _flop(c, n)) for c, n in numbers if c.kind in (GEMM, BATCHED)]
     return Block(
         region.name,

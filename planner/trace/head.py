@@ -25,6 +25,8 @@ class Head:
     hidden: int
     tied: bool
     bias: bool
+    weights: tuple[str, ...]  # of table and head
+    region: int  # in which the head is
 
     def keys(self) -> dict[str, Any]:
         """Keys of a model file."""
@@ -67,7 +69,8 @@ def recognised(
         step.regions[step.owner[names[id(table.weight)]]].parameters -= rows
         _taken(step, region, call, names[id(table.weight)])
         region.parameters -= rows * (not tied) + vocab * bias
-    return Head(vocab, table.embedding_dim, tied, bias)
+    weights = names[id(table.weight)], weight
+    return Head(vocab, table.embedding_dim, tied, bias, weights, steps[0].regions.index(last[0][0]))
 
 
 def _plain(output: Any) -> Any:

@@ -36,6 +36,7 @@ class Inputs:
     positions: int
     least: int = 0
     sample: str = ""
+    images: int | None = None  # tokens of the image that a sample has beside its text
 
 
 def inputs_of(module: nn.Module, config: Any) -> Inputs:
@@ -57,7 +58,9 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
         return _with_words(module, config, names, given, text, decoder)
 
     make, least = _suits(module, media, words, min(positions, _ROOM))
-    return Inputs(make, min(positions, max(LONGEST, least + _ROOM)), positions, least)
+    length = min(positions, max(LONGEST, least + _ROOM))
+    pictured = text and "pixel_values" in make(1, length)
+    return Inputs(make, length, positions, least, images=least if pictured else None)
 
 
 def _suits(

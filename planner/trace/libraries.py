@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -114,13 +115,19 @@ def of_diffusers(name: str, config: Given) -> Target:
     kind = getattr(library, name)
     module = kind.from_config(config)
     denoiser = DIFFUSERS[name](dict(module.config))
-    return Target(
-        lambda batch, tokens: (module, denoiser.make(batch, tokens)),
-        length=_ROWS * _ROWS * _ROWS,
-        positions=1 << 20,
+    fixed = Target(
+        lambda batch, tokens: (module, denoiser.make(batch, denoiser.native)),
         title=name,
         source=f"traced from diffusers {library.__version__}, {name}",
         sample="image" if denoiser.frames is None else "clip",
+    )
+    if not denoiser.oblong:
+        return fixed
+    return replace(
+        fixed,
+        build=lambda batch, tokens: (module, denoiser.make(batch, tokens)),
+        length=_ROWS * _ROWS * _ROWS,
+        positions=1 << 20,
         pixels=denoiser.pixels,
         frames=denoiser.frames,
         native=denoiser.native,
@@ -130,12 +137,13 @@ def of_diffusers(name: str, config: Given) -> Target:
 @dataclass(frozen=True)
 class Denoiser:
     """Inputs by samples and tokens; pixels of a side of a token, frames of it, tokens of a sample
-    as the model was trained."""
+    as the model was trained; whether it runs with images that are no squares."""
 
     make: Callable[[int, int], Given]
     pixels: int
     native: int
     frames: int | None = None
+    oblong: bool = True
 
 
 def _time(batch: int) -> torch.Tensor:
@@ -191,7 +199,13 @@ def _patches(config: Given, text: int, **words: str) -> Denoiser:
 
 def _classes(config: Given) -> Denoiser:
     plain = _patches(config, 0)
-    return replace(plain, make=lambda b, s: plain.make(b, s) | {"class_labels": _time(b)})
+    side = math.isqrt(plain.native) * int(config["patch_size"])
+
+    def make(batch: int, tokens: int) -> Given:
+        given = plain.make(batch, _ROWS) | {"class_labels": _time(batch)}
+        return given | {"hidden_states": torch.randn(batch, config["in_channels"], side, side)}
+
+    return replace(plain, make=make, oblong=False)
 
 
 def _pixart(config: Given) -> Denoiser:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,8 @@ class Region:
     saved_bytes: int = 0  # others
     fused_saved: int = 0  # the same where a compiler fuses chains and makes values again
     fused_saved_bytes: int = 0
+    frozen_saved: int | None = None  # the same as `saved` with frozen weights; None: not known
+    frozen_saved_bytes: int = 0
     enters: int = 0  # elements of the first input
     leaves: int = 0  # elements of the first output
 
@@ -149,6 +151,11 @@ class Recorder(TorchDispatchMode):
             todo += [each for each, _ in node.next_functions]
 
     # ----------------------------------------------------------------------------- operators
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No guard against torch.compile around every operator, which nothing here runs."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -372,6 +379,31 @@ def tensors_with_gradients(output: Any) -> list[torch.Tensor]:
     ]
     losses = [x for x in tensors if x.numel() == 1]
     return losses[:1] or tensors
+
+
+def frozen(
+    model: nn.Module,
+    run: Callable[[], Any],
+    blocks: set[str],
+    compute: torch.dtype,
+    attach: Callable[[Recorder], None],
+    trained: Collection[str],
+) -> list[Region]:
+    """Regions of a forward pass in which no weights but `trained` have gradients: their saved
+    tensors are what other weights need no more."""
+    weights = [x for name, x in model.named_parameters() if name not in trained and x.requires_grad]
+    recorder = Recorder(model, blocks, compute)
+    attach(recorder)
+    for weight in weights:
+        weight.requires_grad_(False)
+    try:
+        hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, lambda x: x)
+        with _followed(model, recorder), recorder, hooks:
+            run()
+    finally:
+        for weight in weights:
+            weight.requires_grad_(True)
+    return recorder.regions
 
 
 def step(

@@ -24,7 +24,7 @@ from planner.trace import aggregate, fit, head, kernels
 from planner.trace.aggregate import Block, TraceError
 from planner.trace.autocast import as_on_cuda
 from planner.trace.blocks import blocks_of
-from planner.trace.record import Recorded, Recorder, step
+from planner.trace.record import Recorded, Recorder, frozen, step
 from planner.trace.target import Target
 from planner.trace.targets import _line, shortened, target
 
@@ -106,6 +106,7 @@ def _traced(traced: Target, autocast: bool) -> dict[str, Any]:
     sizes, powers = _sizes(traced)
     dtype = kernels.dtype_of(autocast)
     started, steps, recorders = time.monotonic(), list[Recorded](), list[Recorder]()
+    runs: list[tuple[nn.Module, Any]] = []
     module, blocks, output = None, set[str](), None
     for batch, tokens in sizes:
         if module is None or traced.rebuilds:
@@ -121,14 +122,54 @@ def _traced(traced: Target, autocast: bool) -> dict[str, Any]:
             run = as_on_cuda()(run)
         recorded, recorder, output = step(module, run, blocks, torch.bfloat16, kernels.attach)
         steps.append(recorded)
+        runs.append((module, inputs))
         recorders.append(recorder)
     again = recorders[-1].fused()  # of the largest size
     for recorder in recorders[:-1]:
         recorder.fused(again)
     assert module is not None
     known = head.recognised(module, output, steps, sizes)
+    for recorded, size, (module, inputs) in zip(steps, sizes, runs, strict=True):
+        _frozen(recorded, size, module, _with_dtype(inputs, dtype), blocks, known, autocast)
     parts = aggregate.blocks(steps, tuple(sizes), tuple(powers))
     return _model(traced, steps[0], parts, known) | {"seconds": time.monotonic() - started}
+
+
+def _frozen(
+    recorded: Recorded,
+    size: tuple[int, int],
+    module: nn.Module,
+    inputs: Any,
+    blocks: set[str],
+    known: head.Head | None,
+    autocast: bool,
+) -> None:
+    """Saved bytes of the regions of a step if their weights were frozen; gradients pass through to
+    the words and to what the model is given. Nothing where the code does not run so."""
+    trained = {
+        f"{path}.weight" if path else "weight"
+        for path, child in module.named_modules()
+        if isinstance(child, nn.Embedding)
+    } | set(known.weights if known is not None else ())
+    inputs = tree_map(_with_gradient, inputs)
+    run = _call(module, inputs)
+    if autocast:
+        run = as_on_cuda()(run)
+    try:
+        regions = frozen(module, run, blocks, torch.bfloat16, kernels.attach, trained)
+    except Exception:  # it writes to its inputs, or asks whether weights have gradients
+        return
+    if [x.name for x in regions] != [x.name for x in recorded.regions]:
+        return
+    for i, (region, other) in enumerate(zip(recorded.regions, regions, strict=True)):
+        of_head = size[0] * size[1] * known.hidden if known and known.region == i else 0
+        region.frozen_saved = max(other.saved - of_head, 0)
+        region.frozen_saved_bytes = other.saved_bytes
+
+
+def _with_gradient(x: Any) -> Any:
+    real = isinstance(x, torch.Tensor) and x.is_floating_point()
+    return x.detach().requires_grad_() if real else x
 
 
 def _call(module: nn.Module, inputs: Any) -> Callable[[], Any]:
@@ -177,6 +218,8 @@ def _model(
     }
     if traced.pixels is not None:
         out["pixels"] = traced.pixels
+    if traced.images is not None:
+        out["image_tokens"] = traced.images
     if traced.frames is not None:
         out["frames"] = traced.frames
     if known is not None:

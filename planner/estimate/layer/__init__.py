@@ -286,7 +286,8 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     if dequantised is not None:
         forward["memory_bound/dequantised"] = dequantised.forward
         backward["memory_bound/dequantised"] = dequantised.backward
-    repeated = _REPEATED_GEMMS * (gemms + cast.forward) + sum(light.forward.values())
+    again = 0.0 if shape.plan.selective == "products" else _REPEATED_GEMMS
+    repeated = again * (gemms + cast.forward) + sum(light.forward.values())
     return _Compute(BothWays(forward, backward), core, repeated, flop)
 
 

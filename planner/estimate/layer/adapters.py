@@ -122,7 +122,10 @@ def _local(shape: LayerShape, spec: AdapterSpec) -> Iterator[_Local]:
                 each = np.maximum(stacked, 1.0)
                 yield _Local(rows, *sides, rank, shape.experts / each, times * each, stacked)
             else:
-                yield _Local(shape.tokens, *_sides(matrix, t), rank, ones, times, 0.0 * ones)
+                rows = shape.tokens
+                if matrix.rows is not None:
+                    rows = matrix.rows.at(shape.micro_batch, rows / shape.micro_batch)
+                yield _Local(rows, *_sides(matrix, t), rank, ones, times, 0.0 * ones)
 
 
 def _sides(matrix: Matrix, ranks: Array) -> tuple[Array, Array]:

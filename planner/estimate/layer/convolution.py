@@ -25,7 +25,7 @@ def convolution_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
         seconds + _conversion_s(plan, m, p) for seconds in one_pass(plan, m, p)
     )
     backward = dgrad if p.input_gradient else 0.0 * dgrad
-    return BothWays(forward, backward + plan.gradients_frac * wgrad)
+    return BothWays(forward, backward + p.weight_gradient * wgrad)
 
 
 def _moved_bytes(plan: Plan, p: Gemm) -> Array:

@@ -32,6 +32,7 @@ class Gemm:
     taps: float = 1.0  # of a convolution, pixels of its kernel
     read: Array | None = None  # elements of its input, where they are not m x k
     input_gradient: bool = True
+    weight_gradient: float = 1.0  # share of layers with a backward pass in which there is one
 
 
 def gemm_s(

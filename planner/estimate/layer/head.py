@@ -3,6 +3,8 @@ multi-token prediction module."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from planner.estimate.layer.gemm import UNALIGNED_WEIGHT, Gemm, gemm_s
@@ -118,7 +120,8 @@ def module_s(shape: LayerShape, m: Machine) -> Ledger:
     if not mtp_layers(plan):
         return {}
     h, tokens, split = float(plan.model.hidden), shape.tokens, shape.local_tokens
-    gemms = weight_gemms_s(plan, m, Gemm("mtp_projection", tokens, h / shape.tp, 2 * h))
+    product = Gemm("mtp_projection", tokens, h / shape.tp, 2 * h)
+    gemms = weight_gemms_s(plan, m, replace(product, weight_gradient=plan.gradients_frac))
     norms = split * h * MTP_NORMS
     back = NORM_KERNELS_BACK * MTP_NORMS
     joined = stream_s(plan, m, _JOINED * split * h, 2.0)

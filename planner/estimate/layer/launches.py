@@ -219,7 +219,9 @@ def _hooks(shape: LayerShape, work: AdapterWork | None) -> tuple[Array, Array]:
     each, around = float(launch.operators_per_gradient), float(launch.operators_per_module)
     if not (each or around):
         return np.zeros(1), np.zeros(1)
-    gemms = sum((p.per_layer + 0.0 * shape.tp for p in weight_gemms(shape)), start=np.zeros(1))
-    weights, added = gemms + shape.mix.norms, 0.0 if work is None else work.weights
-    trained = shape.plan.gradients_frac * weights + added
+    gemms = [(p.per_layer + 0.0 * shape.tp, p.weight_gradient) for p in weight_gemms(shape)]
+    norms, none = shape.mix.norms, np.zeros(1)
+    weights, added = sum((n for n, _ in gemms), none) + norms, 0.0 if work is None else work.weights
+    gradients = sum((frac * n for n, frac in gemms), none) + shape.plan.gradients_frac * norms
+    trained = gradients + added
     return each * trained, around * shape.hooked * (weights + added)

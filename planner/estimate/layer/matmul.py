@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,18 +28,21 @@ _ACCUMULATED = 8.0
 def weight_gemms(shape: LayerShape) -> Iterator[Gemm]:
     """The GEMMs of a mean layer, in the order of the forward pass."""
     stream, joins = stream_of(shape.plan.model), _joins(shape.plan)
-    counts: dict[_Gemms, int] = {}
+    counts: dict[tuple[_Gemms, float], int] = {}
     for part, count in shape.mix.parts:
+        trained = shape.plan.gradient_of(part.name)
         if isinstance(part, Moe):
-            counts[part] = counts.get(part, 0) + count
+            counts[part, trained] = counts.get((part, trained), 0) + count
         for products in _fused(part.products(stream), joins):
-            counts[products] = counts.get(products, 0) + count
-    for gemms, count in counts.items():
+            counts[products, trained] = counts.get((products, trained), 0) + count
+    for (gemms, trained), count in counts.items():
         share = count / shape.mix.layers
         if isinstance(gemms, Moe):
-            yield from _experts(shape, gemms, share)
+            for gemm in _experts(shape, gemms, share):
+                yield replace(gemm, weight_gradient=trained)
         else:
-            yield _gemm(shape, gemms, joins[gemms[0].join], share)
+            gemm = _gemm(shape, gemms, joins[gemms[0].join], share)
+            yield replace(gemm, weight_gradient=trained)
 
 
 def _joins(plan: Plan) -> dict[str, bool]:
@@ -134,8 +138,8 @@ def _weight_gemms_s(plan: Plan, m: Machine, p: Gemm, recipe: Recipe | None) -> B
         )
 
     gradients = pass_s(p.m, p.k, p.n)
-    if plan.gradients_frac:  # of the weight
-        gradients = gradients + plan.gradients_frac * pass_s(p.k, p.n, p.m, accumulated)
+    if p.weight_gradient:
+        gradients = gradients + p.weight_gradient * pass_s(p.k, p.n, p.m, accumulated)
     return BothWays(pass_s(p.m, p.n, p.k), gradients)
 
 

@@ -328,5 +328,6 @@ def _biased(shape: LayerShape, part: Part) -> Array:
 def weight_traffic_s(m: Machine, gemms: Iterable[Gemm]) -> Array:
     """Seconds of memory traffic per weight and micro-batch outside of GEMMs: accumulation, casts,
     communication buffers."""
-    weights = sum(p.per_layer * p.n * p.k * p.batch for p in gemms)
+    trained = (p for p in gemms if p.weight_gradient)
+    weights = sum((p.per_layer * p.n * p.k * p.batch for p in trained), start=np.zeros(1))
     return copy_s(m, weights * m.weight_bytes_moved)

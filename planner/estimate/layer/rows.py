@@ -124,8 +124,8 @@ def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[La
             + unit.launch_backward
             + total(contention)
         )
-        per_operator = plan.selective == "per-op"
-        selected = unit.repeated_per_operator if per_operator else unit.attention_core
+        scores = plan.selective == "attention"
+        selected = unit.attention_core if scores else unit.repeated_per_operator
         early, kept = plan.stack.recompute_stops_early, again.spared(c, unit.pieces)
         whole = unit.repeat if early else forward
         if np.any(c.is_recompute("keep")):  # the CPU issues what it did
@@ -136,7 +136,7 @@ def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[La
         spent = share * recompute.repeated_s(repeated, whole, alone)
         flop = share * (
             repeated * (unit.forward_flop - again.spared(c, unit.pieces_flop))
-            + np.where(selective, unit.core_flop, 0.0)
+            + np.where(selective, unit.core_flop, 0.0) * (plan.selective != "products")
             + again.repeated_alone(c, unit.pieces_flop)
         )
         return LayerTime(forward, backward + spent, spent, contention, repeated, exchanged, flop)

@@ -121,12 +121,12 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
             tokens = tokens_of(plan, c)[0]
             for tensor in part.kept(stream):
                 if tensor.counted is not None:
-                    fused = bool(plan.training.compile)
-                    kept[tensor.name] = traced.counted(plan, c, *tensor.counted[int(fused)])
+                    gradients = not frozen and plan.gradient_of(part.name) > 0
+                    kept[tensor.name] = traced.saved(plan, c, tensor, gradients)
                     continue
                 elements = tokens * tensor.elements.local(c.tp)
                 kept[tensor.name] = plan.training.element_bytes * elements
-            if frozen:
+            if frozen or not plan.gradient_of(part.name):
                 kept = beside_frozen.kept(plan, c, part, kept, (tokens, routed_tokens(plan, c)))
             for name, leaf in kept.items():
                 out[name] = out.get(name, 0.0) + leaf
@@ -363,6 +363,8 @@ def _expert_activations(plan: Plan, c: Columns, moe: Moe) -> Ledger:
 def _selective_saving(plan: Plan, c: Columns, kind: Kind, kept: Ledger) -> Array:
     """Bytes per layer that selective recompute no longer keeps."""
     plan, kind = kind_plan(plan, kind)
+    if plan.selective == "products":
+        return np.maximum(total(kept) - traced.products(plan, c, kind), 0.0)
     core = kept.get("attention/core", 0.0 * c.tp)
     if plan.selective == "attention":
         return core

@@ -129,4 +129,7 @@ def _adapter(plan: Plan, c: Columns, matrix: Matrix, tokens: tuple[Array, Array]
     each = own_copy_bytes(plan, spec) + (spec.dropout > 0)
     width = matrix.k / (1.0 if matrix.reads_hidden else ranks)
     outputs = _DORA_OUTPUTS * e * matrix.n / ranks * (spec.method == "dora")
-    return tokens[matrix.experts > 0] * (each * width + e * matrix.sides * spec.rank + outputs)
+    rows = tokens[matrix.experts > 0]
+    if matrix.rows is not None:
+        rows = matrix.rows.at(c.micro_batch, float(plan.training.seq_len))
+    return rows * (each * width + e * matrix.sides * spec.rank + outputs)

@@ -12,7 +12,7 @@ from planner.specs.options import MECHANISMS
 from planner.specs.plan import Plan
 
 RULES: tuple[Rule, ...] = (
-    *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE, divide.TRACED, divide.ADAPTED),
+    *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE, divide.TRACED, divide.SELECTED),
     *(divide.PLAIN, divide.LAYERS),
     *(divide.BATCH, divide.SEQUENCE, divide.SCANS, divide.CONTEXT, divide.EXPERTS),
     *(stack.MICROBATCHES, stack.SCHEDULE, stack.SHARD_GROUP, stack.SUPPORTED),

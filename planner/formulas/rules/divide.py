@@ -122,20 +122,26 @@ def _undivided(plan: Plan, x: Layout) -> str:
     )
 
 
-# of samples that count as one token, adapters see more rows than tokens
-ADAPTED = Rule(
-    "adapters of traced blocks",
-    ("lora",),
-    lambda plan, c: ones(c) & (plan.training.adapter is None or _per_token(plan.model)),
+# torchtitan's rule counts GEMMs in the order of its own layers; of traced ones all are kept
+SELECTED = Rule(
+    "operators that selective recompute keeps",
+    ("recompute", "selective"),
+    lambda plan, c: ~c.is_recompute("selective") | _selects(plan),
     lambda plan, x: (
-        f"{plan.model.name} is traced with products that have other rows than tokens, beside which"
-        " adapters are not planned; leave it out, or freeze all but the last layers"
+        f"selection by operator is `products` where blocks are traced, and theirs alone;"
+        f" {plan.model.name} has {'traced ones' if plan.model.traced else 'none'}"
+    ),
+    ways=lambda plan, x: (
+        f"--selective {'products' if plan.model.traced else 'attention'}",
+        "--recompute full",
     ),
 )
 
 
-def _per_token(model: ModelSpec) -> bool:
-    return all(gemm.rows.is_per_token() for part in model.traced for gemm in part.gemms)
+def _selects(plan: Plan) -> bool:
+    if plan.model.traced:
+        return plan.selective != "per-op"
+    return plan.selective != "products"
 
 
 _NO_MODULES = ("jax", "native")  # families that run no module of torch
@@ -154,6 +160,7 @@ PLAIN = Rule(
         f"{plan.stack.title} divides layers of its own, of transformers, and {plan.model.name} is"
         f" {'of convolutions' if plan.model.convolutions else 'code of its own'}"
     ),
+    ways=lambda plan, x: ("--stack torchtitan" if x.pp > 1 else "--stack pytorch-fsdp",),
 )
 
 

@@ -33,8 +33,13 @@ def read_config(path: Path) -> tuple[ModelSpec, list[str]]:
     naming key, value and remedy when the file is malformed, the family or a key is unknown, or the
     file asks for something that the planner does not express.
     """
-    data = _parse(path)
-    document = Document(str(path), data)
+    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    return read_keys(_parse(path), str(path), name)
+
+
+def read_keys(data: dict[str, Any], where: str, name: str) -> tuple[ModelSpec, list[str]]:
+    """The same of the keys of a config.json. where: what an error names as its place."""
+    document = Document(where, data)
     family = document.get("model_type")
     _refuse_others(document, family)
     inner, kind = nested.language_model(document, family)
@@ -46,13 +51,12 @@ def read_config(path: Path) -> tuple[ModelSpec, list[str]]:
         _common(part)
     shape = typed.read(inner, kind)
     _refuse_unknown(inner, kind)
-    name = path.resolve().parent.name if path.name == "config.json" else path.stem
     shape |= {
         "name": name[:200] or "config",
-        "title": f"{family} model of {path}"[:200],
-        "source": str(path),
+        "title": f"{family} model of {where}"[:200],
+        "source": where,
     }
-    return build(ModelSpec, shape, FIELD, str(path)), document.notes
+    return build(ModelSpec, shape, FIELD, where), document.notes
 
 
 def _parse(path: Path) -> dict[str, Any]:

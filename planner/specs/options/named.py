@@ -169,9 +169,13 @@ OF_A_WORKER = beside("is of one worker", "workers", verbs=WAITS)
 OF_WORKERS = beside("is how many load at a time", "worker_rate", "read_latency", verbs=WAITS)
 # rows of `recommend batch` tell the cost of a run, and no price of an hour
 OF_COST = beside("sets the cost of a run", "tokens", verbs=frozenset({"recommend batch"}))
+OF_SAMPLES = Needs(
+    lambda given: given.tokens is None, "says the same as --tokens: leave one of them out"
+)
 OF_RUN = beside(
     "chooses what days and cost are of",
     "tokens",
+    "samples",
     verbs=frozenset({"estimate", "search", "recommend cluster"}),
 )
 OF_OWN = beside("is of own hardware", "capex")

@@ -28,6 +28,7 @@ class TrainingOptions(Record):
     seq_len: int | None = None
     resolution: str | None = None
     frames: int | None = None
+    images_per_sample: float | None = None
     global_batch: int | None = None
     precision: Precision | None = None
     low_precision: str | None = None
@@ -54,6 +55,7 @@ class TrainingOptions(Record):
     loss_chunks: int = 1
     mtp: int | None = None
     tokens: int | float | str | None = None
+    samples: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

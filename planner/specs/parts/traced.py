@@ -108,6 +108,8 @@ class Traced(Part):
     saved_bytes: Count = NONE  # and bytes of other types: masks, statistics, indices
     fused_saved: Count = NONE  # the same where a compiler fuses chains of operators
     fused_saved_bytes: Count = NONE
+    frozen_saved: Count | None = None  # of `saved`, what frozen weights leave; None: not traced
+    frozen_saved_bytes: Count = NONE
     working: Count = NONE  # elements of the largest operator of backward
     gemms: tuple[Gemm, ...] = Field(default=(), strict=False, max_length=_MOST_ROWS)
     multiplied: tuple[Multiplied, ...] = Field(default=(), strict=False, max_length=_MOST_ROWS)
@@ -183,7 +185,10 @@ class Traced(Part):
     def kept(self, stream: Stream) -> tuple[Kept, ...]:
         apart = self.saved, self.saved_bytes
         fused = self.fused_saved, self.fused_saved_bytes
-        return (Kept("traced/saved", Pieces(0, 1), counted=(apart, fused)),)
+        frozen = None
+        if self.frozen_saved is not None:
+            frozen = self.frozen_saved, self.frozen_saved_bytes
+        return (Kept("traced/saved", Pieces(0, 1), counted=(apart, fused), frozen=frozen),)
 
 
 def scaled(count: Polynomial, factor: Fraction) -> Polynomial:

@@ -1,0 +1,75 @@
+"""Configurations of models of the Hub that ship with the planner."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planner import api
+from planner.formulas.params import parameter_count
+from planner.inputs import catalog, hub, hub_configs
+from planner.inputs.model import model_spec
+from planner.specs.base import PlanError
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options
+
+EVERY = sorted(hub_configs.shipped())
+# parameters as published beside the sources of their rows
+STATED = {
+    "bigscience/bloom-3b": 3_002_557_440,
+    "facebook/opt-125m": 125_239_296,
+    "EleutherAI/gpt-j-6b": 6_050_882_784,
+    "EleutherAI/pythia-6.9b": 6_857_302_016,
+    "Qwen/Qwen3-Coder-480B-A35B-Instruct": 480_154_875_392,
+    "google-bert/bert-base-cased": 108_340_804,
+    "FacebookAI/xlm-roberta-large": 560_142_482,
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: object) -> None:
+        raise AssertionError("asks the Hub")
+
+    monkeypatch.setattr(hub, "config_of", refused)
+
+
+def test_rows_are_models_that_the_catalogue_has_not() -> None:
+    lines = hub_configs._FILE.read_text("utf-8").splitlines()
+    names = [json.loads(line)["id"] for line in lines]
+    listed = {name for model in catalog.load_all("models", ModelSpec) for name in model.hub}
+    assert len({name.lower() for name in names}) == len(names)
+    assert not listed & set(names)
+    assert all(hub.is_name(name) for name in names)
+    assert all(len(config.source) > 10 for config in hub_configs.shipped().values())
+
+
+def test_every_configuration_is_read_and_says_where_it_is_from() -> None:
+    for name in EVERY:
+        model, said = model_spec(name)
+        assert parameter_count(model) > 1e6, name
+        assert model.source == hub_configs.shipped()[name].source
+        assert any(f"shipped keys of {name}" in text for text in said)
+
+
+@pytest.mark.parametrize(("name", "count"), STATED.items())
+def test_counts_are_those_of_the_published_weights(name: str, count: int) -> None:
+    assert parameter_count(model_spec(name)[0]) == count
+
+
+@pytest.mark.parametrize("name", EVERY[::16])
+def test_they_are_planned_without_a_network(name: str) -> None:
+    options = Options(model=name, gpu="h100", gpus=64, advice=0)
+    assert api.estimate(options, brief=True).step.seconds > 0
+
+
+def test_names_are_read_in_any_case_and_with_the_prefix_of_the_hub_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone(*args: object) -> None:
+        raise PlanError("--model", "", "the Hub is not reached")
+
+    monkeypatch.setattr(hub, "config_of", gone)
+    models = [model_spec(name)[0] for name in ("MICROSOFT/PHI-2", "hf:microsoft/phi-2")]
+    assert models[0] == models[1] == model_spec("microsoft/phi-2")[0]
