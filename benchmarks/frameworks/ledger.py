@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,9 @@ STACKS = {
     "torchtitan": "torchtitan-25.04",
     "megatron": "megatron-core-local",
     "deepspeed": "hf-deepspeed",
+    "litgpt": "lightning-fsdp",
+    "torchtune": "torchtune",
+    "diffusers": "hf-trainer",
 }
 ATTENTION = {"eager": "eager", "sdpa": "flash2", "softmax": "fused_softmax"}
 # torch's AdamW over lists of tensors makes a temporary of every weight, which the fused one,
@@ -71,7 +75,10 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @cache
 def model_path(model: str) -> str:
-    """A config.json with the model."""
+    """A config.json with the model, or the name of one that has none."""
+    fields = json.loads(model)
+    if len(fields) == 1:
+        return str(fields["model_type"])
     folder = Path(_folder().name) / str(abs(hash(model)))
     folder.mkdir(exist_ok=True)
     path = folder / "config.json"
@@ -83,7 +90,7 @@ def model_path(model: str) -> str:
 def stack_of(framework: str, optimizer: str, zero: int) -> str:
     """The stack of a framework, or a file of it with another implementation of AdamW."""
     stack = STACKS[framework]
-    file = _FOREACH if optimizer == "foreach" else None
+    file = _FOREACH if optimizer == "foreach" and framework != "litgpt" else None
     if framework == "deepspeed":
         file = _BUCKETS
     elif framework == "ddp" and zero == 1:
