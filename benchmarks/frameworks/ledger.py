@@ -22,7 +22,7 @@ STACKS = {
     "torchtitan": "torchtitan-25.04",
     "megatron": "megatron-core-local",
     "deepspeed": "hf-deepspeed",
-    "litgpt": "lightning-fsdp",
+    "litgpt": "litgpt",
     "torchtune": "torchtune",
     "diffusers": "hf-trainer",
 }
@@ -132,6 +132,8 @@ def options_of(setting: Setting) -> dict[str, Any]:
         chosen["state_precision"] = "bf16"
     if setting.lora:
         chosen |= {"lora": setting.lora, "lora_targets": "all-linear"}
+    if setting.framework == "torchtune":  # of the configurations of its recipes
+        chosen["loss_kernel"] = "chunked"
     if setting.task and setting.task != "grpo":
         chosen["task"] = setting.task
     return {name: value for name, value in chosen.items() if value is not None}

@@ -122,8 +122,9 @@ def marked(made: Any, live: LiveBytes) -> None:
 
 def loss_of(
     setting: Setting, live: LiveBytes, made: nn.Module, words: torch.Tensor
-) -> torch.Tensor:
-    """The loss of finetune/full.py, or of finetune/lora.py."""
+) -> tuple[torch.Tensor, Any]:
+    """The loss of finetune/full.py, or of finetune/lora.py, and the logits, which both hold until
+    the next micro-batch has its own."""
     if setting.lora:
         logits = made(words, lm_head_chunk_size=_CHUNK)
         logits[-1] = logits[-1][..., :-1, :]
@@ -133,8 +134,7 @@ def loss_of(
     live.at_loss = dict(live.by_origin)
     live.phase("loss")
     scores = logits if setting.lora else logits[..., :-1, :]
-    loss: torch.Tensor = chunked_cross_entropy(scores, words[..., 1:])
-    return loss
+    return chunked_cross_entropy(scores, words[..., 1:]), logits
 
 
 def run(setting: Setting) -> Counted:
@@ -157,7 +157,7 @@ def run(setting: Setting) -> Counted:
             gradients = live.by_origin["gradients"]
 
         labelled()
-        shape = setting.micro_batch, setting.seq_len
+        shape, logits = (setting.micro_batch, setting.seq_len), None
         for _ in range(2):
             live.restart()
             for i in range(setting.accumulation):
@@ -167,7 +167,7 @@ def run(setting: Setting) -> Counted:
                 waits = setting.ranks > 1 and i < setting.accumulation - 1
                 sharded: Any = whole._forward_module
                 with sharded.no_sync() if waits else contextlib.nullcontext():
-                    loss = loss_of(setting, live, whole, words)
+                    loss, logits = loss_of(setting, live, whole, words)
                     (loss / setting.accumulation).backward()
                 del loss
             labelled()

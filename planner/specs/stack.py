@@ -137,6 +137,8 @@ class StateBytes(Spec):
     # FSDP gathers final norm and head as a unit of their own, and the embedding as another, unless
     # it is the head's weight, too; else both are in one with all that is in no layer
     ends_apart: bool = False
+    # the unit of what is in no layer is resharded after forward, too, and gathered for backward
+    root_resharded: bool = False
     # elements that ZeRO-3 passes until a weight is used again, for which it stays gathered
     reuse_elements: float = Field(default=0.0, ge=0, le=1e13)
     # FSDP 1: weights of a unit are one flat parameter, and gathered into it; gradients of its views
@@ -184,6 +186,7 @@ class Activations(Spec):
     norm: float = Field(
         ge=0, le=16
     )  # per hidden element of each norm: 2 fused (its input), 6 eager
+    wide_normed: bool = False  # the normed element of an eager RMSNorm is in fp32: 2 bytes more
     mlp_gated: float = Field(ge=0, le=32)  # per MLP element of a gated MLP: 6 fused, 8 eager
     gathered_inputs: Literal["never", "without pipeline", "always"] = (
         "never"  # sequence parallelism: GEMMs keep whole inputs
@@ -196,11 +199,17 @@ class Activations(Spec):
     )  # the same where torch.compile has the loss too
     # the same where one kernel has the loss; none: 16-bit logits, whose gradient takes their place
     fused_logits: float | None = Field(default=None, ge=0, le=32)
+    # the same of trained adapters beside a frozen head, where their program has another loss
+    adapter_logits: float | None = Field(default=None, ge=0, le=32)
+    # bytes per logit that the training loop holds until the next micro-batch has its own
+    held_logits: float = Field(default=0.0, ge=0, le=8)
     # keys and values are copied to every head that reads them, before attention
     repeated_kv: bool = False
     gathered_logits: bool = False  # tensor-parallel ranks gather whole logits for the loss
     # a LayerNorm is computed in fp32 and its result stays so (autocast)
     wide_layernorm: bool = False
+    # forward holds what the final norm returns until its loss is there, though both are frozen
+    head_input: bool = False
     # layers are modules of transformers, operator by operator as the code of each type has them
     published_code: bool = False
     fp8_inputs: bool = False  # in fp8, GEMMs keep their inputs in fp8 (Transformer Engine)
