@@ -6,11 +6,13 @@
     python -m benchmarks.frameworks real
     python -m benchmarks.frameworks compiled
     python -m benchmarks.frameworks reading
+    python -m benchmarks.frameworks reserved
 
 `run` adds rows to the recorded table (tests/data/frameworks.csv), `check` counts a sample of its
 rows again and says which differ, `real` trains small models on the CPU and compares its allocations
 with the count, `compiled` records what compiled ones save for backward, `reading`
-measures the host memory of a rank that reads weights. The frameworks have
+measures the host memory of a rank that reads weights, `reserved` gives allocations in their order
+to PyTorch's allocator. The frameworks have
 environments of their own, with the versions of the files of pins here; `compare` runs without
 them.
 """
@@ -186,6 +188,8 @@ def main() -> int:
     verbs.add_parser("real")
     verbs.add_parser("compiled")
     verbs.add_parser("reading")
+    reserving = verbs.add_parser("reserved")
+    reserving.add_argument("--count", type=int, default=17)
     checking = verbs.add_parser("check")
     checking.add_argument("--count", type=int, default=20)
     given = parser.parse_args()
@@ -197,6 +201,8 @@ def main() -> int:
         return real()
     elif given.verb == "compiled":
         importlib.import_module("benchmarks.frameworks.compiled").record()
+    elif given.verb == "reserved":
+        importlib.import_module("benchmarks.frameworks.reserved").show(given.count)
     elif given.verb == "reading":
         for name, taken in importlib.import_module("benchmarks.frameworks.reading").measured():
             print(f"{name:32s} {taken:.3f} bytes of host memory per parameter")

@@ -57,6 +57,7 @@ source = "reduce_bucket_size and sub_group_size of deepspeed/runtime/zero/config
 base = "{{stack}}"
 
 [state]
+buckets_from = "backward"
 fixed_buckets = {4 * DEEPSPEED_BUCKET}
 zero3_buckets = {2 * DEEPSPEED_BUCKET}
 zero3_turn = {2 * DEEPSPEED_BUCKET}

@@ -147,6 +147,8 @@ class StateBytes(Spec):
     # the optimizer's states are shared out by whole tensors, not by elements
     whole_tensors: bool = False
     narrow_moments: bool = False  # moments are in the type of weights in 16 bit
+    # ZeRO-1 reduces gradients into the rank's part during the last backward pass, and frees the rest
+    parts_reduced: bool = False
     # FSDP reduces gradients of the last micro-batch alone, and keeps whole ones until then
     whole_gradients: bool = False
     # codes of a quantised base that its library keeps in buffers are sharded as parameters are
@@ -156,6 +158,8 @@ class StateBytes(Spec):
     fixed_buckets: float = Field(
         default=0.0, ge=0, le=1e13
     )  # bytes of communication buckets of fixed size
+    # the phase from which ZeRO-1 and 2 have them; other than load: until backward is over
+    buckets_from: Literal["load", "loss", "backward"] = "load"
     zero3_buckets: float | None = Field(
         default=None, ge=0, le=1e13
     )  # the same under ZeRO-3, where it has others
