@@ -7,12 +7,14 @@
     python -m benchmarks.frameworks compiled
     python -m benchmarks.frameworks reading
     python -m benchmarks.frameworks reserved
+    python -m benchmarks.frameworks verdicts
+    python -m benchmarks.frameworks limits
 
 `run` adds rows to the recorded table (tests/data/frameworks.csv), `check` counts a sample of its
 rows again and says which differ, `real` trains small models on the CPU and compares its allocations
 with the count, `compiled` records what compiled ones save for backward, `reading`
 measures the host memory of a rank that reads weights, `reserved` gives allocations in their order
-to PyTorch's allocator. The frameworks have
+to PyTorch's allocator, `verdicts` and `limits` compare what follows from peaks. The frameworks have
 environments of their own, with the versions of the files of pins here; `compare` runs without
 them.
 """
@@ -188,6 +190,9 @@ def main() -> int:
     verbs.add_parser("real")
     verbs.add_parser("compiled")
     verbs.add_parser("reading")
+    verbs.add_parser("verdicts")
+    limiting = verbs.add_parser("limits")
+    limiting.add_argument("--count", type=int, default=12)
     reserving = verbs.add_parser("reserved")
     reserving.add_argument("--count", type=int, default=17)
     checking = verbs.add_parser("check")
@@ -201,6 +206,12 @@ def main() -> int:
         return real()
     elif given.verb == "compiled":
         importlib.import_module("benchmarks.frameworks.compiled").record()
+    elif given.verb == "verdicts":
+        comparing_of = importlib.import_module("benchmarks.frameworks.compare")
+        pairs = comparing_of.differences(settings.read(given.table))
+        print(importlib.import_module("benchmarks.frameworks.limits").verdicts(pairs))
+    elif given.verb == "limits":
+        importlib.import_module("benchmarks.frameworks.limits").show(count, given.count)
     elif given.verb == "reserved":
         importlib.import_module("benchmarks.frameworks.reserved").show(given.count)
     elif given.verb == "reading":

@@ -23,7 +23,7 @@ STACKS = {
     "megatron": "megatron-core-local",
     "deepspeed": "hf-deepspeed",
     "litgpt": "litgpt",
-    "torchtune": "torchtune",
+    "torchtune": "torchtune-0.6",
     "diffusers": "hf-trainer",
 }
 ATTENTION = {"eager": "eager", "sdpa": "flash2", "softmax": "fused_softmax"}

@@ -120,21 +120,13 @@ def marked(made: Any, live: LiveBytes) -> None:
     made.lm_head.register_forward_pre_hook(enters)
 
 
-def loss_of(
-    setting: Setting, live: LiveBytes, made: nn.Module, words: torch.Tensor
-) -> tuple[torch.Tensor, Any]:
-    """The loss of finetune/full.py, or of finetune/lora.py, and the logits, which both hold until
-    the next micro-batch has its own."""
-    if setting.lora:
-        logits = made(words, lm_head_chunk_size=_CHUNK)
-        logits[-1] = logits[-1][..., :-1, :]
-    else:
-        logits = made(words)
-    live.label(logits if setting.lora else [logits], "logits")
-    live.at_loss = dict(live.by_origin)
-    live.phase("loss")
-    scores = logits if setting.lora else logits[..., :-1, :]
-    return chunked_cross_entropy(scores, words[..., 1:]), logits
+def logits_of(setting: Setting, live: LiveBytes, made: nn.Module, words: torch.Tensor) -> Any:
+    """Logits as finetune/full.py asks for them, or chunks of them as finetune/lora.py does."""
+    if not setting.lora:
+        return made(words)
+    logits = made(words, lm_head_chunk_size=_CHUNK)
+    logits[-1] = logits[-1][..., :-1, :]
+    return logits
 
 
 def run(setting: Setting) -> Counted:
@@ -157,17 +149,23 @@ def run(setting: Setting) -> Counted:
             gradients = live.by_origin["gradients"]
 
         labelled()
-        shape, logits = (setting.micro_batch, setting.seq_len), None
+        shape = setting.micro_batch, setting.seq_len
         for _ in range(2):
             live.restart()
-            for i in range(setting.accumulation):
+            for i in range(setting.accumulation):  # which keeps logits until there are others
                 words = torch.zeros(shape, dtype=torch.long)
                 live.label([words], "batch")
                 live.phase("forward")
                 waits = setting.ranks > 1 and i < setting.accumulation - 1
                 sharded: Any = whole._forward_module
                 with sharded.no_sync() if waits else contextlib.nullcontext():
-                    loss, logits = loss_of(setting, live, whole, words)
+                    logits = logits_of(setting, live, whole, words)
+                    live.label(logits if setting.lora else [logits], "logits")
+                    live.at_loss = dict(live.by_origin)
+                    live.phase("loss")
+                    scores = logits if setting.lora else logits[..., :-1, :]
+                    loss = chunked_cross_entropy(scores, words[..., 1:])
+                    del scores
                     (loss / setting.accumulation).backward()
                 del loss
             labelled()
@@ -176,5 +174,3 @@ def run(setting: Setting) -> Counted:
             labelled()
             optimizer.zero_grad()
         return stepping.counted(live, gradients)
-
-

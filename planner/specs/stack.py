@@ -147,7 +147,7 @@ class StateBytes(Spec):
     # the optimizer's states are shared out by whole tensors, not by elements
     whole_tensors: bool = False
     narrow_moments: bool = False  # moments are in the type of weights in 16 bit
-    # ZeRO-1 reduces gradients into the rank's part during the last backward pass, and frees the rest
+    # ZeRO-1 reduces gradients into the rank's part in the last backward pass, and frees the rest
     parts_reduced: bool = False
     # FSDP reduces gradients of the last micro-batch alone, and keeps whole ones until then
     whole_gradients: bool = False

@@ -67,7 +67,8 @@ def residual_bytes(plan: Plan) -> float:
 def normed_bytes(plan: Plan) -> float:
     """Bytes that a norm of several operators keeps per element for the gradient of its weight,
     where what it reads is in 16 bit."""
-    wide = runs_code(plan, "wide norm") or plan.stack.activations.wide_normed
+    stated = plan.stack.activations.wide_normed and not plan.training.compile
+    wide = runs_code(plan, "wide norm") or stated
     return WIDE_BYTES if wide else plan.training.element_bytes
 
 
