@@ -232,7 +232,9 @@ def litgpt(rng: random.Random, family: str | None = None) -> Setting:
     """Fine-tuning of all weights, sharded or not, or of adapters on one GPU."""
     families = ("llama", "llama", "qwen2", "qwen3", "gpt_neox")
     setting = _own(rng, (family,) if family else families, "litgpt")
-    return replace(setting, optimizer="foreach")
+    # bf16-true, its default, where FSDP does not cast the weights: autocast over fp32 is not modelled
+    precision = setting.precision if setting.ranks > 1 else "bf16"
+    return replace(setting, optimizer="foreach", precision=precision)
 
 
 def torchtune(rng: random.Random, family: str | None = None) -> Setting:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
-from benchmarks.caching_allocator import Settings, rounded, simulate
+from benchmarks.caching_allocator import OutOfMemory, Settings, rounded, simulate
 from benchmarks.frameworks import draw, gpu_rules, transformers_step
 from benchmarks.frameworks.live import LiveBytes, fake
 from benchmarks.frameworks.setting import Setting, compact
@@ -23,6 +22,7 @@ from benchmarks.frameworks.setting import Setting, compact
 Events = list[tuple[object, float]]  # (tensor, bytes) of an allocation, (tensor, 0) of its end
 GROWING = Settings(expandable_segments=True)
 _STEPS = 200
+_NEAR = 0.02
 _LONGEST, _SHORTEST, _GRAIN = 4096, 256, 128  # tokens of a sequence, and what they are rounded to
 _MODEL = {
     "model_type": "llama",
@@ -35,7 +35,13 @@ _MODEL = {
     "num_key_value_heads": 8,
     "max_position_embeddings": 8192,
 }
-SETTING = Setting("transformers", compact(_MODEL), 2, _LONGEST, precision="bf16")
+_PLAIN = Setting("transformers", compact(_MODEL), 2, _LONGEST, precision="bf16")
+_SHALLOW = compact(_MODEL | {"num_hidden_layers": 2})
+OF_LENGTHS = (
+    _PLAIN,
+    replace(_PLAIN, model=_SHALLOW, micro_batch=4, precision="mixed"),
+    replace(_PLAIN, model=_SHALLOW, micro_batch=8, recompute="full"),
+)
 
 
 class _Traced(LiveBytes):
@@ -91,6 +97,7 @@ class Reservation:
     allocated: float  # at the fullest moment
     reserved: float
     growing: float  # reserved where segments expand
+    least: float  # memory of the smallest device on which they run, to 2 %
 
     def share(self, reserved: float) -> float:
         """What is reserved and not allocated, over what comes and goes within a step."""
@@ -114,7 +121,21 @@ def reservation(before: Events, steps: Sequence[Events]) -> Reservation:
         if i == len(before) - 1:
             resting = live
     usual, growing = simulate(events), simulate(events, GROWING)
-    return Reservation(resting, most, usual.peak, growing.peak)
+    return Reservation(resting, most, usual.peak, growing.peak, _least(events, most, usual.peak))
+
+
+def _least(events: Events, allocated: float, reserved: float) -> float:
+    """Bytes of the smallest device on which a sequence runs, whose allocator gives segments back
+    and tries again."""
+    low, high = allocated, reserved
+    while high - low > _NEAR * allocated:
+        middle = (low + high) / 2
+        try:
+            simulate(events, Settings(capacity=int(middle)))
+            high = middle
+        except OutOfMemory:
+            low = middle
+    return high
 
 
 def _within(step: Events) -> Iterator[tuple[object, float]]:
@@ -125,26 +146,26 @@ def _within(step: Events) -> Iterator[tuple[object, float]]:
             yield name, size
 
 
-def lengths(kind: str, rng: random.Random) -> int:
-    """Tokens of a micro-batch's sequences: the longest of two drawn ones where they are padded, a
+def lengths(kind: str, micro_batch: int, rng: random.Random) -> int:
+    """Tokens of a micro-batch's sequences: the longest of drawn ones where they are padded, a
     nearly full row where they are packed."""
     if kind == "constant":
         return _LONGEST
     if kind == "packed":
         return _LONGEST - _GRAIN * rng.randrange(4)
-    drawn = max(rng.randint(_SHORTEST, _LONGEST) for _ in range(SETTING.micro_batch))
+    drawn = max(rng.randint(_SHORTEST, _LONGEST) for _ in range(micro_batch))
     return _GRAIN * round(drawn / _GRAIN)
 
 
-def of_lengths(seed: int = 1) -> Iterator[tuple[str, Reservation]]:
+def of_lengths(setting: Setting, seed: int = 1) -> Iterator[tuple[str, Reservation]]:
     """(how sequences are made, what 200 steps reserve)."""
     traces: dict[int, tuple[Events, Events]] = {}
     for kind in ("constant", "packed", "padded"):
         rng = random.Random(f"{kind} {seed}")
-        drawn = [lengths(kind, rng) for _ in range(_STEPS)]
+        drawn = [lengths(kind, setting.micro_batch, rng) for _ in range(_STEPS)]
         for length in drawn:
             if length not in traces:
-                traces[length] = traced(replace(SETTING, seq_len=length))
+                traces[length] = traced(replace(setting, seq_len=length))
         yield kind, reservation(traces[drawn[0]][0], [traces[length][1] for length in drawn])
 
 
@@ -157,20 +178,23 @@ def of_settings(count: int, seed: int = 1) -> Iterator[tuple[Setting, Reservatio
 
 def show(count: int) -> None:
     """Print both tables."""
-    row = "{:52s} {:>10s} {:>10s} {:>10s} {:>8s} {:>8s}"
-    print(row.format("GiB", "allocated", "reserved", "growing", "share", "share"))
+    row = "{:44s}" + 4 * " {:>9s}" + 3 * " {:>7s}"
+    names = "allocated", "reserved", "growing", "least"
+    print(row.format("GiB, and shares of what comes and goes", *names, *names[1:]))
 
     def line(name: str, value: Reservation) -> None:
-        sizes = [f"{size / 2**30:.2f}" for size in (value.allocated, value.reserved, value.growing)]
-        shares = [f"{value.share(size):.3f}" for size in (value.reserved, value.growing)]
-        print(row.format(name, *sizes, *shares), flush=True)
+        over = value.reserved, value.growing, value.least
+        sizes = [f"{size / 2**30:.2f}" for size in (value.allocated, *over)]
+        print(row.format(name, *sizes, *(f"{value.share(size):.3f}" for size in over)), flush=True)
 
-    shares: list[Any] = []
+    shares: list[list[float]] = []
     for setting, value in of_settings(count):
         words = [setting.config["model_type"], setting.precision, setting.recompute]
         line(" ".join([*words, f"{setting.micro_batch} x {setting.seq_len}"]), value)
-        shares.append((value.share(value.reserved), value.share(value.growing)))
+        shares.append([value.share(x) for x in (value.reserved, value.growing, value.least)])
     middle = [sorted(each)[len(each) // 2] for each in zip(*shares, strict=True)]
-    print(f"median share: {middle[0]:.3f}, growing {middle[1]:.3f}")
-    for kind, value in of_lengths():
-        line(f"{_STEPS} steps, {kind}", value)
+    print("median shares:", *(f"{share:.3f}" for share in middle))
+    for setting in OF_LENGTHS:
+        words = [setting.precision, setting.recompute, str(setting.micro_batch)]
+        for kind, value in of_lengths(setting):
+            line(" ".join([*words, f"x {_LONGEST},", f"{_STEPS} steps, {kind}"]), value)

@@ -225,6 +225,8 @@ class Activations(Spec):
         default=0.0, ge=0, le=8
     )  # copies of a stage's output kept per micro-batch in flight
 
+    # rotated and unrotated parts of queries and keys are joined to new tensors, head by head
+    joined_rotary: bool = False
     # values are a view of one product with queries and keys, which rotation copies
     joint_views: bool = False
     # scores are written to a buffer that stays, where attention is no FlashAttention

@@ -133,7 +133,8 @@ def masks(plan: Plan) -> bool:
 def joined_rotary(plan: Plan) -> bool:
     """Whether queries and keys are concatenated from rotated and unrotated parts, as new
     tensors."""
-    return runs_code(plan, "joined rotary") and not plan.fused_rotary
+    joined = runs_code(plan, "joined rotary") or plan.stack.activations.joined_rotary
+    return joined and plan.model.positions == "rotary" and not plan.fused_rotary
 
 
 def rotated_beside(plan: Plan, part: Attention) -> float:

@@ -107,6 +107,14 @@ def after_loss(plan: Plan, c: Columns) -> Array:
     return memory.logits_bytes(tokens, vocab, each, np.ones_like(c.tp))
 
 
+def before_loss(plan: Plan, c: Columns) -> Array:
+    """Bytes of logits at the end of forward where the loop holds those of the micro-batch before:
+    they, new ones in 16 bit, and what they are converted to."""
+    held = after_loss(plan, c)
+    converted = plan.training.element_bytes / max(plan.stack.activations.held_logits, 1.0)
+    return held * (2.0 + converted)
+
+
 def last_gradient(plan: Plan, c: Columns) -> Array:
     """Bytes that backward of a loss takes beyond its forward pass: of torch operators, gradients of
     logits and of their log-softmax, where 16-bit logits and an fp32 copy are there before."""
