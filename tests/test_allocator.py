@@ -11,7 +11,7 @@ from typing import Any
 
 import plans
 import pytest
-from caching_allocator import (
+from benchmarks.caching_allocator import (
     MIB,
     Allocator,
     OutOfMemory,

@@ -1,17 +1,22 @@
 """Count training steps of frameworks' own code on fake tensors, and compare the ledger with them.
 
-    python -m benchmarks.frameworks run transformers --count 200 --seed 1
+    python -m benchmarks.frameworks run transformers peft --count 200 --seed 1 --layers 4
     python -m benchmarks.frameworks compare --by framework recompute --worst 5
     python -m benchmarks.frameworks check --count 20
     python -m benchmarks.frameworks real
     python -m benchmarks.frameworks compiled
     python -m benchmarks.frameworks reading
+    python -m benchmarks.frameworks reserved
+    python -m benchmarks.frameworks verdicts
+    python -m benchmarks.frameworks limits
 
 `run` adds rows to the recorded table (tests/data/frameworks.csv), `check` counts a sample of its
 rows again and says which differ, `real` trains small models on the CPU and compares its allocations
 with the count, `compiled` records what compiled ones save for backward, `reading`
-measures the host memory of a rank that reads weights. The frameworks have an
-environment of their own with the versions of constraints.txt; `compare` runs without them.
+measures the host memory of a rank that reads weights, `reserved` gives allocations in their order
+to PyTorch's allocator, `verdicts` and `limits` compare what follows from peaks. The frameworks have
+environments of their own, with the versions of the files of pins here; `compare` runs without
+them.
 """
 
 from __future__ import annotations
@@ -23,33 +28,41 @@ import importlib
 import importlib.metadata
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.frameworks import setting as settings
 from benchmarks.frameworks.setting import Counted, Row, Setting
 
-MODULES = {
-    "transformers": "transformers_step",
-    "peft": "peft_step",
-    "accelerate": "accelerate_step",
-    "fsdp1": "accelerate_step",
-    "trl": "trl_step",
-    "grpo": "trl_step",
-    "ddp": "ddp_step",
-    "torchtitan": "torchtitan_step",
-    "megatron": "megatron_step",
-    "deepspeed": "deepspeed_step",
-}
-_NEEDS = {
-    "peft": ("peft",),
-    "accelerate": ("accelerate",),
-    "fsdp1": ("accelerate",),
-    "trl": ("trl", "accelerate"),
-    "grpo": ("trl", "accelerate"),
-    "ddp": ("accelerate",),
-    "torchtitan": ("torchtitan",),
-    "megatron": ("megatron-core",),
-    "deepspeed": ("deepspeed",),
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Framework:
+    """Where a step of a framework is, and what it needs."""
+
+    module: str
+    packages: tuple[str, ...]  # whose versions a row names, beside torch
+    pins: str = "constraints.txt"  # of the environment that has them
+
+
+_TRANSFORMERS = "transformers"
+_ACCELERATE = (_TRANSFORMERS, "accelerate")
+_TRL = (_TRANSFORMERS, "trl", "accelerate")
+FRAMEWORKS = {
+    "transformers": Framework("transformers_step", (_TRANSFORMERS,)),
+    "peft": Framework("peft_step", (_TRANSFORMERS, "peft")),
+    "accelerate": Framework("accelerate_step", _ACCELERATE),
+    "fsdp1": Framework("accelerate_step", _ACCELERATE),
+    "trl": Framework("trl_step", _TRL),
+    "grpo": Framework("trl_step", _TRL),
+    "ddp": Framework("ddp_step", _ACCELERATE),
+    "torchtitan": Framework("torchtitan_step", (_TRANSFORMERS, "torchtitan")),
+    "megatron": Framework("megatron_step", (_TRANSFORMERS, "megatron-core")),
+    "deepspeed": Framework("deepspeed_step", (_TRANSFORMERS, "deepspeed")),
+    "litgpt": Framework("litgpt_step", ("litgpt", "lightning"), "litgpt.txt"),
+    "torchtune": Framework("torchtune_step", ("torchtune", "torchao"), "torchtune.txt"),
+    "diffusers": Framework("diffusers_step", ("diffusers", "accelerate"), "diffusers.txt"),
 }
 _SAVED = 20  # configurations after which the table is written
 _REAL_TOLERANCE = 1e-3  # of small models, whose tensors of a few bytes are not all counted
@@ -57,43 +70,53 @@ _TOLERANCE = 1e-6  # of a peak that is counted again with the same versions
 
 
 def versions(framework: str) -> str:
-    """Versions of what a framework's rows were counted with."""
-    names = ("torch", "transformers", *_NEEDS.get(framework, ()))
+    """Versions of what a framework's rows are counted with here."""
     # a build for the CPU traces as one for a GPU
-    return " ".join(f"{name} {importlib.metadata.version(name).split('+')[0]}" for name in names)
+    return " ".join(
+        f"{name} {importlib.metadata.version(name).split('+')[0]}"
+        for name in ("torch", *FRAMEWORKS[framework].packages)
+    )
 
 
 def count(setting: Setting) -> Counted:
     """One step, counted. Raises SystemExit naming the pins where a framework is missing."""
+    framework = FRAMEWORKS[setting.framework]
     try:
-        module = importlib.import_module(f"benchmarks.frameworks.{MODULES[setting.framework]}")
+        module = importlib.import_module(f"benchmarks.frameworks.{framework.module}")
         counted: Counted = module.run(setting)
     except ModuleNotFoundError as error:
-        pins = Path(__file__).with_name("constraints.txt")
+        pins = _HERE / framework.pins
         raise SystemExit(f"{setting.framework} needs {error.name}: pip install -r {pins}") from None
     gc.collect()
     return counted
 
 
-def run(kind: str, number: int, seed: int, family: str | None, table: Path) -> None:
+def run(given: argparse.Namespace) -> None:
     """Add rows to the table."""
     from benchmarks.frameworks import draw
 
-    rows: dict[Setting, Row] = {}
+    table: Path = given.table
+    rows: dict[tuple[Setting, str], Row] = {}
     if table.exists():
-        rows = {row[0]: row for row in settings.read(table)}
+        rows = {(row[0], row[2]): row for row in settings.read(table)}
     started, failures = time.perf_counter(), 0
-    for i, setting in enumerate(draw.drawn(kind, number, seed, family)):
-        if setting in rows:
+    drawn = [
+        each
+        for kind in given.kinds
+        for each in draw.drawn(kind, given.count, given.seed, given.family, given.layers)
+    ]
+    for i, setting in enumerate(drawn):
+        key = setting, versions(setting.framework)
+        if key in rows:
             continue
         try:
-            rows[setting] = (setting, count(setting), versions(setting.framework))
+            rows[key] = (setting, count(setting), key[1])
         except Exception as error:
             failures += 1
             print(f"cannot be traced: {type(error).__name__}: {str(error)[:200]}\n  {setting}")
         if (i + 1) % _SAVED == 0:
             settings.write(rows.values(), table)
-            print(f"{i + 1} of {number}, {time.perf_counter() - started:.0f} s", flush=True)
+            print(f"{i + 1} of {len(drawn)}, {time.perf_counter() - started:.0f} s", flush=True)
     settings.write(rows.values(), table)
     print(f"{len(rows)} rows, {failures} not traced, {time.perf_counter() - started:.0f} s")
 
@@ -121,13 +144,25 @@ def real() -> int:
     return int(max(map(abs, errors)) > _REAL_TOLERANCE)
 
 
+def installed(framework: str) -> str:
+    """`versions`, empty where a package is missing."""
+    try:
+        return versions(framework)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def check(table: Path, number: int) -> int:
-    """Count a sample again; 1 where a peak is another one."""
+    """Count a sample of what was recorded with the installed versions again; 1 where a peak is
+    another one."""
+    here = {name: installed(name) for name in FRAMEWORKS}
+    rows = [row for row in settings.read(table) if row[2] == here[row[0].framework]]
+    if not rows:
+        known = sorted({row[2] for row in settings.read(table)})
+        print("none of the recorded versions is installed:", *known, sep="\n  ")
+        return 1
     changed = 0
-    for setting, before, known in settings.fewer(settings.read(table), number):
-        if versions(setting.framework) != known:
-            print(f"recorded with {known}, installed is {versions(setting.framework)}")
-            return 1
+    for setting, before, _ in settings.fewer(rows, number):
         now = count(setting)
         for field in dataclasses.fields(Counted):
             old, new = getattr(before, field.name), getattr(now, field.name)
@@ -143,10 +178,11 @@ def main() -> int:
     parser.add_argument("--table", type=Path, default=settings.TABLE)
     verbs = parser.add_subparsers(dest="verb", required=True)
     running = verbs.add_parser("run")
-    running.add_argument("kind")
+    running.add_argument("kinds", nargs="+")
     running.add_argument("--count", type=int, default=20)
     running.add_argument("--seed", type=int, default=1)
     running.add_argument("--family")
+    running.add_argument("--layers", type=int, default=12, help="most of a model")
     comparing = verbs.add_parser("compare")
     comparing.add_argument("--by", nargs="+", default=["framework"])
     comparing.add_argument("--worst", type=int, default=0)
@@ -154,17 +190,30 @@ def main() -> int:
     verbs.add_parser("real")
     verbs.add_parser("compiled")
     verbs.add_parser("reading")
+    verbs.add_parser("verdicts")
+    limiting = verbs.add_parser("limits")
+    limiting.add_argument("--count", type=int, default=12)
+    reserving = verbs.add_parser("reserved")
+    reserving.add_argument("--count", type=int, default=17)
     checking = verbs.add_parser("check")
     checking.add_argument("--count", type=int, default=20)
     given = parser.parse_args()
     if given.verb == "run":
-        run(given.kind, given.count, given.seed, given.family, given.table)
+        run(given)
     elif given.verb == "compare":
         compare(given.table, given.by, given.worst, given.only)
     elif given.verb == "real":
         return real()
     elif given.verb == "compiled":
         importlib.import_module("benchmarks.frameworks.compiled").record()
+    elif given.verb == "verdicts":
+        comparing_of = importlib.import_module("benchmarks.frameworks.compare")
+        pairs = comparing_of.differences(settings.read(given.table))
+        print(importlib.import_module("benchmarks.frameworks.limits").verdicts(pairs))
+    elif given.verb == "limits":
+        importlib.import_module("benchmarks.frameworks.limits").show(count, given.count)
+    elif given.verb == "reserved":
+        importlib.import_module("benchmarks.frameworks.reserved").show(given.count)
     elif given.verb == "reading":
         for name, taken in importlib.import_module("benchmarks.frameworks.reading").measured():
             print(f"{name:32s} {taken:.3f} bytes of host memory per parameter")

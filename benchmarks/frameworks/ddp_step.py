@@ -11,8 +11,8 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.frameworks import gpu_rules, transformers_step
-from benchmarks.frameworks.accelerate_step import world
+from benchmarks.frameworks import gpu_rules, stepping, transformers_step
+from benchmarks.frameworks.fake_world import world
 from benchmarks.frameworks.live import LiveBytes
 from benchmarks.frameworks.setting import Counted, Setting
 
@@ -36,7 +36,7 @@ def fullest(setting: Setting) -> int:
     world(setting.ranks)
     with torch.device("meta"):
         model = transformers_step.model_of(setting)
-    optimizer = transformers_step.optimizer_of(setting, list(model.parameters()))
+    optimizer = stepping.optimizer_of(setting, list(model.parameters()))
     assert isinstance(optimizer, ZeroRedundancyOptimizer)
     parts = [
         sum(weight.numel() for group in groups for weight in group["params"])

@@ -18,8 +18,8 @@ from deepspeed.comm import comm
 from deepspeed.utils import groups
 from torch import nn
 
-from benchmarks.frameworks import gpu_rules, transformers_step
-from benchmarks.frameworks.accelerate_step import world
+from benchmarks.frameworks import gpu_rules, stepping, transformers_step
+from benchmarks.frameworks.fake_world import world
 from benchmarks.frameworks.live import LiveBytes
 from benchmarks.frameworks.setting import DEEPSPEED_BUCKET, Counted, Setting
 
@@ -88,4 +88,4 @@ def run(setting: Setting) -> Counted:
             live.phase("step")
             engine.step()
             labelled()
-        return transformers_step.counted(live, gradients)
+        return stepping.counted(live, gradients)

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.frameworks.setting import Setting, compact
 
+_DEPTHS = ("num_hidden_layers", "n_layer")
 _TOKENS = (1024, 2048, 4096, 8192, 16384, 32768)  # of a micro-batch
 _LENGTHS = (512, 1024, 2048, 4096, 8192)
 _EAGER_LENGTH = 2048  # at most, with scores in memory
@@ -213,6 +214,57 @@ def deepspeed(rng: random.Random, family: str | None = None) -> Setting:
     return replace(ddp(rng, family), **chosen)
 
 
+def _own(rng: random.Random, families: tuple[str, ...], framework: str) -> Setting:
+    """A step of a framework's own model of one of these families."""
+    setting = transformers(rng, rng.choice(families))
+    fields = setting.config | {"tie_word_embeddings": False}
+    fields["head_dim"] = fields["hidden_size"] // fields["num_attention_heads"]
+    chosen: dict[str, Any] = {"framework": framework, "attention": "sdpa", "recompute": "none"}
+    if rng.random() < 1 / 2:
+        chosen |= {"ranks": rng.choice((2, 8, 64)), "zero": rng.choice((2, 3, 3))}
+        chosen["recompute"] = rng.choice(("none", "full", "full"))
+    elif rng.random() < 1 / 3:
+        chosen |= {"lora": rng.choice((8, 16, 64)), "precision": "bf16"}
+    return replace(setting, model=compact(fields), **chosen)
+
+
+def litgpt(rng: random.Random, family: str | None = None) -> Setting:
+    """Fine-tuning of all weights, sharded or not, or of adapters on one GPU."""
+    families = ("llama", "llama", "qwen2", "qwen3", "gpt_neox")
+    setting = _own(rng, (family,) if family else families, "litgpt")
+    # bf16-true, its default, where FSDP does not cast the weights: autocast over fp32 is not modelled
+    precision = setting.precision if setting.ranks > 1 else "bf16"
+    return replace(setting, optimizer="foreach", precision=precision)
+
+
+def torchtune(rng: random.Random, family: str | None = None) -> Setting:
+    """The same of models in bf16, with recomputation on one GPU, too."""
+    setting = _own(rng, (family,) if family else ("llama", "llama", "qwen2"), "torchtune")
+    return replace(setting, precision="bf16", recompute=rng.choice(("none", "full")))
+
+
+_TOKEN_SIDES = {"sd-1.5-unet": (4, 8, 12), "sdxl-unet": (8, 16, 24, 32)}  # 64 and 32 pixels each
+_CLIPS = (1920, 3840, 7680)  # tokens of frames of 960
+
+
+def diffusers(rng: random.Random, family: str | None = None) -> Setting:
+    """Denoising of images and clips."""
+    models = ("sd-1.5-unet", "sd-1.5-unet", "sdxl-unet", "sd3-medium", "wan-2.1-1.3b", "flux-1-dev")
+    name = family or rng.choice(models)
+    sides = _TOKEN_SIDES.get(name, (16, 32, 64))
+    tokens = rng.choice(_CLIPS) if name.startswith("wan") else rng.choice(sides) ** 2
+    return Setting(
+        "diffusers",
+        compact({"model_type": name}),
+        micro_batch=rng.choice((1, 2, 4, 8, 16)),
+        seq_len=tokens,
+        accumulation=rng.choice((1, 1, 2)),
+        precision=rng.choice(("mixed", "bf16")),
+        recompute=rng.choice(("none", "none", "full")),
+        optimizer="foreach",
+    )
+
+
 DRAWS = {
     "transformers": transformers,
     "peft": peft,
@@ -225,12 +277,28 @@ DRAWS = {
     "torchtitan": torchtitan,
     "megatron": megatron,
     "deepspeed": deepspeed,
+    "litgpt": litgpt,
+    "torchtune": torchtune,
+    "diffusers": diffusers,
 }
 
 
-def drawn(kind: str, count: int, seed: int, family: str | None = None) -> Iterator[Setting]:
-    """So many settings of a kind, the same for the same seed; families in turn."""
+def drawn(
+    kind: str, count: int, seed: int, family: str | None = None, layers: int = 12
+) -> Iterator[Setting]:
+    """So many settings of a kind, the same for the same seed; families in turn. layers: most of a
+    model."""
     rng = random.Random(f"{kind} {seed}")
     turns = list(FAMILIES) if kind == "transformers" and family is None else [family]
     for i in range(count):
-        yield DRAWS[kind](rng, turns[i % len(turns)])
+        setting = DRAWS[kind](rng, turns[i % len(turns)])
+        yield setting if setting.pipeline > 1 else shallow(setting, layers)
+
+
+def shallow(setting: Setting, layers: int) -> Setting:
+    """The same with as many layers at most."""
+    fields = setting.config
+    for name in _DEPTHS:
+        if fields.get(name, 0) > layers:
+            fields[name] = 1 + fields[name] % layers
+    return replace(setting, model=compact(fields))

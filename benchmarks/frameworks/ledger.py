@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,9 @@ STACKS = {
     "torchtitan": "torchtitan-25.04",
     "megatron": "megatron-core-local",
     "deepspeed": "hf-deepspeed",
+    "litgpt": "litgpt",
+    "torchtune": "torchtune-0.6",
+    "diffusers": "hf-trainer",
 }
 ATTENTION = {"eager": "eager", "sdpa": "flash2", "softmax": "fused_softmax"}
 # torch's AdamW over lists of tensors makes a temporary of every weight, which the fused one,
@@ -53,6 +57,7 @@ source = "reduce_bucket_size and sub_group_size of deepspeed/runtime/zero/config
 base = "{{stack}}"
 
 [state]
+buckets_from = "backward"
 fixed_buckets = {4 * DEEPSPEED_BUCKET}
 zero3_buckets = {2 * DEEPSPEED_BUCKET}
 zero3_turn = {2 * DEEPSPEED_BUCKET}
@@ -71,7 +76,10 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @cache
 def model_path(model: str) -> str:
-    """A config.json with the model."""
+    """A config.json with the model, or the name of one that has none."""
+    fields = json.loads(model)
+    if len(fields) == 1:
+        return str(fields["model_type"])
     folder = Path(_folder().name) / str(abs(hash(model)))
     folder.mkdir(exist_ok=True)
     path = folder / "config.json"
@@ -83,7 +91,7 @@ def model_path(model: str) -> str:
 def stack_of(framework: str, optimizer: str, zero: int) -> str:
     """The stack of a framework, or a file of it with another implementation of AdamW."""
     stack = STACKS[framework]
-    file = _FOREACH if optimizer == "foreach" else None
+    file = _FOREACH if optimizer == "foreach" and framework != "litgpt" else None
     if framework == "deepspeed":
         file = _BUCKETS
     elif framework == "ddp" and zero == 1:
@@ -125,6 +133,8 @@ def options_of(setting: Setting) -> dict[str, Any]:
         chosen["state_precision"] = "bf16"
     if setting.lora:
         chosen |= {"lora": setting.lora, "lora_targets": "all-linear"}
+    if setting.framework == "torchtune":  # of the configurations of its recipes
+        chosen["loss_kernel"] = "chunked"
     if setting.task and setting.task != "grpo":
         chosen["task"] = setting.task
     return {name: value for name, value in chosen.items() if value is not None}

@@ -200,9 +200,9 @@ def _accumulates(args: tuple[Any, ...]) -> bool:
 
 
 @contextlib.contextmanager
-def fake() -> Iterator[LiveBytes]:
+def fake(counting: LiveBytes | None = None) -> Iterator[LiveBytes]:
     """Fake tensors, whose bytes are counted."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes() as live:
+    with FakeTensorMode(allow_non_fake_inputs=True), counting or LiveBytes() as live:
         yield live

@@ -27,7 +27,7 @@ from torch._dynamo import config as dynamo
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from benchmarks.frameworks import gpu_rules, transformers_step
+from benchmarks.frameworks import gpu_rules, stepping
 from benchmarks.frameworks.live import LiveBytes, fake
 from benchmarks.frameworks.setting import Counted, Setting
 
@@ -262,7 +262,7 @@ def run(setting: Setting) -> Counted:
             share_embeddings_and_output_weights=setting.config["tie_word_embeddings"],
         )
         marked(inner, live)
-        with patch.object(nn.Module, "_apply", transformers_step.moved):
+        with patch.object(nn.Module, "_apply", stepping.moved):
             narrow = Float16Module(config, inner)
         buffers = DistributedDataParallelConfig(
             grad_reduce_in_fp32=True, use_distributed_optimizer=setting.zero == 1
@@ -299,4 +299,4 @@ def run(setting: Setting) -> Counted:
             live.phase("step")
             optimizer.step()
             labelled()
-        return transformers_step.counted(live, live.by_origin["gradients"])
+        return stepping.counted(live, live.by_origin["gradients"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from peft import LoraConfig, get_peft_model
 from torch import nn
 
-from benchmarks.frameworks import gpu_rules, transformers_step
+from benchmarks.frameworks import gpu_rules, stepping, transformers_step
 from benchmarks.frameworks.live import fake
 from benchmarks.frameworks.setting import Counted, Setting
 
@@ -16,7 +16,7 @@ def adapted(setting: Setting, model: nn.Module) -> nn.Module:
         r=setting.lora, lora_alpha=setting.lora, target_modules="all-linear", task_type="CAUSAL_LM"
     )
     apply = nn.Module._apply
-    nn.Module._apply = transformers_step.moved
+    nn.Module._apply = stepping.moved
     try:
         # which are in fp32 unless asked otherwise, and cast what they read where nothing else does
         return get_peft_model(model, config, autocast_adapter_dtype=setting.precision == "mixed")

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.frameworks import gpu_rules
+from benchmarks.frameworks import gpu_rules, stepping
 from benchmarks.frameworks import transformers_step as steps
 from benchmarks.frameworks.live import LiveBytes, fake
 from benchmarks.frameworks.setting import Setting, compact
@@ -57,7 +57,7 @@ def allocated(setting: Setting) -> int:
     with gpu_rules.autocast_lists(), steps.traced():
         live, model = _Uncounted(), steps.model_of(setting)
         steps.marked(model, live)
-        optimizer = steps.optimizer_of(setting, list(model.parameters()))
+        optimizer = stepping.optimizer_of(setting, list(model.parameters()))
         steps.step(setting, live, model, optimizer, lambda: None)
         states = [v for state in optimizer.state.values() for v in state.values()]
         lasting = sum(t.nbytes for t in (*model.parameters(), *model.buffers(), *states))

@@ -21,7 +21,7 @@ from torch.distributed.pipelining.schedules import _PipelineSchedule
 from torch.distributed.pipelining.stage import InferenceMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from benchmarks.frameworks import gpu_rules, transformers_step
+from benchmarks.frameworks import gpu_rules, stepping
 from benchmarks.frameworks.live import LiveBytes, fake
 from benchmarks.frameworks.setting import Counted, Setting
 
@@ -193,7 +193,7 @@ def run(setting: Setting) -> Counted:
             part.train()
             marked(part, live)
         weights = [weight for part in parts for weight in part.parameters()]
-        optimizer = transformers_step.optimizer_of(setting, weights)
+        optimizer = stepping.optimizer_of(setting, weights)
         gradients = 0
 
         def labelled() -> None:
@@ -212,7 +212,7 @@ def run(setting: Setting) -> Counted:
             utils.clip_grad_norm_(weights, 1.0, foreach=True)
             optimizer.step()
             labelled()
-        return transformers_step.counted(live, gradients)
+        return stepping.counted(live, gradients)
 
 
 def marked(model: Any, live: LiveBytes) -> None:

@@ -10,16 +10,15 @@ import torch
 import transformers
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.optim import AdamW
 from transformers import masking_utils
 
 from benchmarks.frameworks import gpu_rules
 from benchmarks.frameworks.live import LiveBytes, fake
 from benchmarks.frameworks.setting import Counted, Setting
+from benchmarks.frameworks.stepping import counted, optimizer_of
 
 _BF16 = torch.bfloat16
-_GROUPED = torch.nn.functional.grouped_mm
+_GROUPED: Any = getattr(torch.nn.functional, "grouped_mm", None)  # none before torch 2.10
 Loss = Callable[[Callable[..., Any], torch.Tensor], torch.Tensor]
 
 
@@ -36,26 +35,6 @@ def model_of(setting: Setting) -> nn.Module:
     if setting.recompute == "full":
         model.gradient_checkpointing_enable({"use_reentrant": False})
     return model
-
-
-def moved(module: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
-    """nn.Module._apply, which cannot swap fake tensors."""
-    for child in module.children():
-        moved(child, change)
-    for name, weight in module._parameters.items():
-        if weight is not None:
-            data = change(weight.detach())
-            module._parameters[name] = nn.Parameter(data, requires_grad=weight.requires_grad)
-    for name, buffer in module._buffers.items():
-        module._buffers[name] = None if buffer is None else change(buffer)
-    return module
-
-
-def optimizer_of(setting: Setting, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """torch's AdamW in the setting's implementation, of a part of the weights under ZeRO-1."""
-    if setting.zero == 1:
-        return ZeroRedundancyOptimizer(parameters, AdamW, lr=1e-4, **{setting.optimizer: True})
-    return AdamW(parameters, lr=1e-4, **{setting.optimizer: True})
 
 
 def marked(model: nn.Module, live: LiveBytes) -> None:
@@ -129,25 +108,6 @@ def step(
     optimizer.zero_grad()
 
 
-def counted(live: LiveBytes, gradients: int) -> Counted:
-    """The second step as a row."""
-    lasting, at_loss = live.by_origin, live.at_loss
-    peaks = live.peaks
-    return Counted(
-        parameters=lasting["parameters"],
-        gradients=gradients,
-        states=lasting["states"],
-        # none of a stage without the loss
-        activations=at_loss.get("activations", 0),
-        logits=at_loss.get("logits", 0),
-        forward=peaks["forward"],
-        loss=peaks.get("loss", 0),
-        backward=peaks["backward"],
-        step=peaks["step"],
-        peak=live.peak,
-    )
-
-
 def _grouped(input: torch.Tensor, weight: torch.Tensor, *, offs: torch.Tensor) -> torch.Tensor:
     """grouped_mm of CUDA, which multiplies fp32 experts one after the other."""
     if weight.dtype is _BF16:
@@ -161,12 +121,14 @@ def traced() -> Iterator[None]:
     position ids to tell, and would build a mask; experts in fp32."""
     packed = masking_utils.find_packed_sequence_indices
     masking_utils.find_packed_sequence_indices = lambda position_ids: None
-    torch.nn.functional.grouped_mm = _grouped
+    if _GROUPED is not None:
+        torch.nn.functional.grouped_mm = _grouped
     try:
         yield
     finally:
         masking_utils.find_packed_sequence_indices = packed
-        torch.nn.functional.grouped_mm = _GROUPED
+        if _GROUPED is not None:
+            torch.nn.functional.grouped_mm = _GROUPED
 
 
 def run(setting: Setting) -> Counted:

@@ -14,7 +14,7 @@ from planner.formats import trainer
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import STEPS, Answer, Argument, Format, Value, unread
 
-STACK = "lightning-fsdp"
+STACK = "litgpt"
 _DETECT = (
     re.compile(r"(?m)^(?:out_dir|checkpoint_dir|model_name)[ \t]*:"),
     re.compile(r"(?m)^train[ \t]*:"),

@@ -138,6 +138,8 @@ class StateBytes(Spec):
     # FSDP gathers final norm and head as a unit of their own, and the embedding as another, unless
     # it is the head's weight, too; else both are in one with all that is in no layer
     ends_apart: bool = False
+    # the unit of what is in no layer is resharded after forward, too, and gathered for backward
+    root_resharded: bool = False
     # elements that ZeRO-3 passes until a weight is used again, for which it stays gathered
     reuse_elements: float = Field(default=0.0, ge=0, le=1e13)
     # FSDP 1: weights of a unit are one flat parameter, and gathered into it; gradients of its views
@@ -146,6 +148,8 @@ class StateBytes(Spec):
     # the optimizer's states are shared out by whole tensors, not by elements
     whole_tensors: bool = False
     narrow_moments: bool = False  # moments are in the type of weights in 16 bit
+    # ZeRO-1 reduces gradients into the rank's part in the last backward pass, and frees the rest
+    parts_reduced: bool = False
     # FSDP reduces gradients of the last micro-batch alone, and keeps whole ones until then
     whole_gradients: bool = False
     # codes of a quantised base that its library keeps in buffers are sharded as parameters are
@@ -155,6 +159,8 @@ class StateBytes(Spec):
     fixed_buckets: float = Field(
         default=0.0, ge=0, le=1e13
     )  # bytes of communication buckets of fixed size
+    # the phase from which ZeRO-1 and 2 have them; other than load: until backward is over
+    buckets_from: Literal["load", "loss", "backward"] = "load"
     zero3_buckets: float | None = Field(
         default=None, ge=0, le=1e13
     )  # the same under ZeRO-3, where it has others
@@ -185,6 +191,7 @@ class Activations(Spec):
     norm: float = Field(
         ge=0, le=16
     )  # per hidden element of each norm: 2 fused (its input), 6 eager
+    wide_normed: bool = False  # the normed element of an eager RMSNorm is in fp32: 2 bytes more
     mlp_gated: float = Field(ge=0, le=32)  # per MLP element of a gated MLP: 6 fused, 8 eager
     gathered_inputs: Literal["never", "without pipeline", "always"] = (
         "never"  # sequence parallelism: GEMMs keep whole inputs
@@ -197,11 +204,17 @@ class Activations(Spec):
     )  # the same where torch.compile has the loss too
     # the same where one kernel has the loss; none: 16-bit logits, whose gradient takes their place
     fused_logits: float | None = Field(default=None, ge=0, le=32)
+    # the same of trained adapters beside a frozen head, where their program has another loss
+    adapter_logits: float | None = Field(default=None, ge=0, le=32)
+    # bytes per logit that the training loop holds until the next micro-batch has its own
+    held_logits: float = Field(default=0.0, ge=0, le=8)
     # keys and values are copied to every head that reads them, before attention
     repeated_kv: bool = False
     gathered_logits: bool = False  # tensor-parallel ranks gather whole logits for the loss
     # a LayerNorm is computed in fp32 and its result stays so (autocast)
     wide_layernorm: bool = False
+    # forward holds what the final norm returns until its loss is there, though both are frozen
+    head_input: bool = False
     # layers are modules of transformers, operator by operator as the code of each type has them
     published_code: bool = False
     fp8_inputs: bool = False  # in fp8, GEMMs keep their inputs in fp8 (Transformer Engine)
@@ -213,6 +226,8 @@ class Activations(Spec):
         default=0.0, ge=0, le=8
     )  # copies of a stage's output kept per micro-batch in flight
 
+    # rotated and unrotated parts of queries and keys are joined to new tensors, head by head
+    joined_rotary: bool = False
     # values are a view of one product with queries and keys, which rotation copies
     joint_views: bool = False
     # scores are written to a buffer that stays, where attention is no FlashAttention

@@ -54,6 +54,11 @@ EXPANDABLE_FRAC = 0.04
 # gradients and states lie among activations for good, and what is reserved is needed
 FROZEN_FRAC = 0.05
 
+# the same where micro-batches are as long as their longest document, and segments do not expand:
+# blocks freed at one length are too small for the next. Steps of 200 lengths in the order in which
+# transformers' code allocates (python -m benchmarks.frameworks reserved)
+VARIED_FRAC = 1.4
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -161,6 +166,13 @@ def _most(each: Sequence[Array | None]) -> Array | None:
 
 def fragmentation(plan: Plan) -> float:
     """Allocator slack: reserved over the memory allocated and freed within a step."""
+    usual = _of_lengths_alike(plan)
+    varies = plan.lengths is not None and plan.lengths.packing in ("longest", "bucketed")
+    return VARIED_FRAC if varies and plan.could_expand_segments else usual
+
+
+def _of_lengths_alike(plan: Plan) -> float:
+    """The same where all micro-batches are of one length."""
     usual = float(plan.stack.fragmentation_frac)
     return min(usual, EXPANDABLE_FRAC) if plan.expandable_segments else usual
 
@@ -168,7 +180,9 @@ def fragmentation(plan: Plan) -> float:
 def _pressed(plan: Plan, c: Columns, stage: StageMemory) -> StageMemory:
     """A stage with its minimum memory on a full device."""
     slack = fragmentation(plan)
-    least = slack if plan.training.adapter is None else min(slack, FROZEN_FRAC)
+    # of other lengths, segments go back where memory ends
+    usual = _of_lengths_alike(plan)
+    least = usual if plan.training.adapter is None else min(usual, FROZEN_FRAC)
     stage = eviction.without_evicted(plan, c, stage, slack, least)
     if stage.firm is None and least < slack:
         return replace(stage, firm=reserved_of(stage.phases, stage.segments, least)[0])
@@ -204,11 +218,11 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
         name: np.choose(phase, [ledger[name] for ledger in wide]).reshape(count, rows)
         for name in wide[0]
     }
-    slack = fragmentation(plan)
+    slack, band = fragmentation(plan), _SLACK_BAND * _of_lengths_alike(plan)
     held_bytes, high = (
         reserved_bytes.reshape(count, rows)
         for reserved_bytes in reserved_of(
-            wide, memory_of_stage.segments, slack, _SLACK_BAND * slack
+            wide, memory_of_stage.segments, slack, max(slack, band)
         )
     )
     context, communicators = outside(plan, c)

@@ -132,10 +132,10 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
                 out[name] = out.get(name, 0.0) + leaf
     if frozen and not plan.fused_norm:
         # the normed element is kept for the gradient of the norm's weight alone
-        normed = norms.normed_bytes(plan)
+        frozen_share = frozen_norm_bytes(plan) / norms.norm_bytes(plan)
         for name in ("norm", "attention/qk_norm"):
             if name in out:
-                out[name] = out[name] * (1 - normed / norms.norm_bytes(plan))
+                out[name] = out[name] * frozen_share
     return out
 
 
@@ -555,6 +555,24 @@ def head_activations(plan: Plan, c: Columns) -> Array:
     if plan.model.traced and not plan.model.vocab:  # its blocks count all that is kept
         return 0.0 * c.tp
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
-    of_norm = norms.norm_bytes(plan)
+    of_norm, inputs = norms.norm_bytes(plan), plan.training.element_bytes
+    if not (plan.trains_head or plan.stack.activations.head_input):
+        of_norm, inputs = frozen_norm_bytes(plan), 0.0
     norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), of_norm)
-    return norm + memory.product_input_bytes(_inputs(plan, c), h, plan.training.element_bytes)
+    return norm + memory.product_input_bytes(_inputs(plan, c), h, inputs)
+
+
+def frozen_norm_bytes(plan: Plan) -> float:
+    """Bytes that a frozen norm keeps per element: of several operators no normed element, which the
+    gradient of its weight alone needs."""
+    return norms.norm_bytes(plan) - norms.normed_bytes(plan) * (not plan.fused_norm)
+
+
+def unread_norm(plan: Plan, c: Columns) -> Array:
+    """Bytes of the norm of an embedding that is frozen: none is kept, since nothing before it is
+    trained. Repeated layers keep their input all the same."""
+    if plan.training.adapter is None or plan.training.train_embeddings:
+        return 0.0 * c.tp
+    (_, local), h = tokens_of(plan, c), float(plan.model.hidden)
+    kept = memory.norm_kept_bytes(local, h, 1.0, frozen_norm_bytes(plan))
+    return np.where(c.is_recompute("full", "block", "group", "keep"), 0.0, kept)

@@ -27,12 +27,25 @@ _BUFFERS = 2.0  # of DeepSpeed's ZeRO-1 and 2, one of which is filled while the 
 def buckets(s: StageOf) -> Phased:
     """Buckets in which gradients and tokens of experts travel."""
     plan, c = s.plan, s.c
-    sizes = (c.replicas > 1) * 1.0 * (_fixed_buckets(s) + s.state.bucket * s.trained.all)
+    fixed = (c.replicas > 1) * _fixed_buckets(s)
+    sizes = (c.replicas > 1) * 1.0 * s.state.bucket * s.trained.all
     if plan.model.routed is not None and plan.model.moe_layers:
         local = activations.tokens_of(plan, c)[1]
         tensor = expert_ranks.tensor_of(plan, c.tp)
         sizes = sizes + dispatch.buffer_bytes(plan, c.ep, tensor, local)
-    return Phased(*(sizes + waiting for waiting in _received(s)))
+    lasting = Phased(*(sizes + waiting for waiting in _received(s)))
+    return Phased(*map(np.add, lasting, _in_phases(s, fixed)))
+
+
+def _in_phases(s: StageOf, fixed: Array) -> Phased:
+    """Buckets of fixed size, which ZeRO-1 and 2 may have for a backward pass only."""
+    if s.state.buckets_from == "load":
+        return throughout(fixed)
+    meanwhile = np.where(s.c.zero >= ZERO_3, fixed, 0.0)
+    at_loss = fixed if s.state.buckets_from == "loss" else meanwhile
+    return throughout(fixed)._replace(
+        load=meanwhile, forward=meanwhile, loss=at_loss, step=meanwhile
+    )
 
 
 def _received(s: StageOf) -> Phased:

@@ -67,7 +67,9 @@ def residual_bytes(plan: Plan) -> float:
 def normed_bytes(plan: Plan) -> float:
     """Bytes that a norm of several operators keeps per element for the gradient of its weight,
     where what it reads is in 16 bit."""
-    return WIDE_BYTES if runs_code(plan, "wide norm") else plan.training.element_bytes
+    stated = plan.stack.activations.wide_normed and not plan.training.compile
+    wide = runs_code(plan, "wide norm") or stated
+    return WIDE_BYTES if wide else plan.training.element_bytes
 
 
 def casts_inputs(plan: Plan) -> bool:
@@ -131,7 +133,8 @@ def masks(plan: Plan) -> bool:
 def joined_rotary(plan: Plan) -> bool:
     """Whether queries and keys are concatenated from rotated and unrotated parts, as new
     tensors."""
-    return runs_code(plan, "joined rotary") and not plan.fused_rotary
+    joined = runs_code(plan, "joined rotary") or plan.stack.activations.joined_rotary
+    return joined and plan.model.positions == "rotary" and not plan.fused_rotary
 
 
 def rotated_beside(plan: Plan, part: Attention) -> float:

@@ -40,16 +40,25 @@ def accumulated(s: StageOf) -> Phased:
     meanwhile = np.maximum(standing - after * (s.kept.stage + s.in_no_layer), before)
     # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
     ahead = np.minimum(s.kept.unit_layers * p.per_layer() + s.split.first * p.words, trained)
-    reached = np.maximum(standing, gradients * (1 - ahead / np.maximum(trained, 1.0)))
+    ready = _reduced_parts(s, gradients)
+    reached = np.maximum(standing, ready * (1 - ahead / np.maximum(trained, 1.0)))
     return Phased(
         load=np.where(persistent, gradients, 0.0),
         forward=before,
         loss=before,
         backward=meanwhile,
         end=reached,
-        synchronisation=np.where(sync.keeps_whole(s.plan, s.c), standing, gradients),
-        step=gradients,
+        synchronisation=np.where(sync.keeps_whole(s.plan, s.c), standing, ready),
+        step=ready,
     )
+
+
+def _reduced_parts(s: StageOf, gradients: Array) -> Array:
+    """Bytes of gradients when backward is over: of ZeRO-1 the rank's part, where the last
+    micro-batch reduces into it and frees the others while it runs."""
+    if not s.state.parts_reduced or not sync.beside(s.plan, "reduce"):
+        return gradients
+    return np.where(s.c.zero == 1, gradients / s.c.shards, gradients)
 
 
 def copies(s: StageOf) -> Phased:

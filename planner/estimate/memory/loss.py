@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from planner.estimate.layer import head_columns
@@ -20,6 +22,7 @@ TOP_BYTES = 24.0
 # of a logit where a loss over tensor ranks is made of torch's operators: log-softmax, zeros,
 # exponentials and their sum, in fp32 (torch/distributed/tensor/parallel/loss.py)
 _OF_RANKS = 16.0
+_SUMMED = 3  # gradients of the head of chunks: the sum, the next one, and their sum
 _NARROW, _WIDE = 2.0, 4.0  # bytes of a logit in 16 bit and in fp32
 
 
@@ -49,18 +52,40 @@ def logits(plan: Plan, c: Columns) -> Array:
         kept, turn = (e, e) if plan.training.compile else (e + _WIDE, _WIDE)
         each_logit = memory.chunked_logits_bytes(kept + 0.0 * tokens, turn, chunks)
         at_loss = memory.logits_bytes(tokens, vocab, each_logit, share)
-        # then gradients of all logits meet those of the head's input and weight, whose chunks
-        # are added up: the sum, and what the next one adds
-        gradients = memory.logits_bytes(tokens, vocab, e, share)
-        hidden = memory.product_input_bytes(tokens, h, e)
-        weight = plan.trains_head * memory.state_bytes(vocab * h, e * (1.0 + (chunks > 1)), c.tp)
-        return np.maximum(at_loss, gradients + hidden + weight) + top
+        return np.maximum(at_loss, _chunks_in_backward(plan, c)) + top
     if plan.loss_kernel == "tiled":
         return top + _of_tiles(plan, c) + last_gradient(plan, c)
     whole = memory.logits_bytes(tokens, vocab, each, share)
     return top + memory.chunked_loss_bytes(
         whole, chunks, tokens, h, vocab, e, c.tp, float(plan.trains_head)
     )
+
+
+def _chunks_in_backward(plan: Plan, c: Columns) -> Array:
+    """Bytes of a chunked loss once its backward pass is at the head: where the first chunk's
+    gradient is there, what backward of the others needs; then gradients of all logits, and that of
+    the weight: the one of the next chunk, and a new sum, beside the sum so far. plan: of the
+    head."""
+    e, chunks = plan.training.element_bytes, loss_chunks(plan, tokens_of(plan, c)[0])
+    share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
+    tokens, vocab = tokens_of(plan, c)[0], head_columns(plan, c.tp) * c.tp
+    h, needs = float(plan.model.hidden), e if plan.training.compile else _WIDE
+    weight = plan.trains_head * memory.state_bytes(vocab * h, e, c.tp)
+    inputs = memory.product_input_bytes(tokens, h, e)
+    begins = memory.logits_bytes(tokens, vocab, needs - (needs - e) / chunks, share)
+    gradients = memory.logits_bytes(tokens, vocab, e + 0.0 * chunks, share)
+    sums = [
+        (1.0 - gone / chunks) * (gradients + inputs) + (gone + 1.0) * weight
+        for gone in range(_SUMMED)
+    ]
+    sums = [np.where(chunks > gone, each, 0.0) for gone, each in enumerate(sums)]
+    return functools.reduce(np.maximum, (begins, *sums))
+
+
+def before_backward(plan: Plan, c: Columns) -> Array:
+    """Bytes that a chunked loss has in forward beyond those once its backward pass is at the
+    head."""
+    return logits(plan, c) - _chunks_in_backward(head_plan(plan), c)
 
 
 def sent(plan: Plan, c: Columns, live: Array) -> Array:
@@ -73,6 +98,21 @@ def sent(plan: Plan, c: Columns, live: Array) -> Array:
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
     tokens, vocab = tokens_of(plan, c)[0], head_columns(plan, c.tp) * c.tp
     return memory.logits_bytes(tokens, vocab, each, share)
+
+
+def after_loss(plan: Plan, c: Columns) -> Array:
+    """Bytes of logits that the training loop holds when the loss is over."""
+    head, each = head_plan(plan), plan.stack.activations.held_logits
+    tokens, vocab = tokens_of(head, c)[0], head_columns(head, c.tp) * c.tp
+    return memory.logits_bytes(tokens, vocab, each, np.ones_like(c.tp))
+
+
+def before_loss(plan: Plan, c: Columns) -> Array:
+    """Bytes of logits at the end of forward where the loop holds those of the micro-batch before:
+    they, new ones in 16 bit, and what they are converted to."""
+    held = after_loss(plan, c)
+    converted = plan.training.element_bytes / max(plan.stack.activations.held_logits, 1.0)
+    return held * (2.0 + converted)
 
 
 def last_gradient(plan: Plan, c: Columns) -> Array:
@@ -135,6 +175,8 @@ def _logit_bytes(plan: Plan) -> float:
         each = e if kept.fused_logits is None else kept.fused_logits
     elif kernel is None and plan.training.compile and kept.compiled_logits is not None:
         each = kept.compiled_logits
+    elif kernel is None and plan.training.adapter is not None and kept.adapter_logits is not None:
+        each = kept.adapter_logits
     else:
         each = kept.logits
     if kernel in (None, "torch") and eager.runs_code(plan, "capped logits"):

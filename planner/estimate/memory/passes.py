@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.estimate import sync
 from planner.estimate.memory import activations, caches, free_pass, gradients, loss, offload
-from planner.estimate.memory.phases import Phased, between_updates, in_backward
+from planner.estimate.memory.phases import Phased, between_updates, in_backward, throughout
 from planner.formulas.stages import mtp_layers
 from planner.ledger import Array
 
@@ -34,7 +34,7 @@ def _of_ends(s: StageOf) -> Array:
     ends = activations.head_activations(s.plan, s.c) * s.heads
     if mtp_layers(s.plan):
         ends = ends + activations.module_activations(s.plan, s.c) * s.split.mtp
-    return ends
+    return ends - activations.unread_norm(s.plan, s.c) * s.split.first
 
 
 def _waiting(s: StageOf, unit: Array) -> Array:
@@ -62,7 +62,9 @@ def logits(s: StageOf) -> Phased:
     """Logits at the losses of the stage."""
     at_loss, free = loss.logits(s.plan, s.c), loss.free_logits(s.plan, s.c)
     if s.plan.loss_kernel != "tiled":
-        return Phased(loss=(at_loss + free) * s.heads)
+        after = throughout(loss.after_loss(s.plan, s.c) * s.heads)
+        made = loss.before_loss(s.plan, s.c) * s.heads
+        return after._replace(load=0.0, forward=made, loss=(at_loss + free) * s.heads)
     if s.plan.training.free_passes:  # over before backward begins, beside the copy that it reads
         both = loss.head_input(s.plan, s.c) + np.maximum(free, free_pass.layer_bytes(s.plan, s.c))
         at_loss = np.maximum(at_loss, both)

@@ -57,7 +57,12 @@ def gathered(s: StageOf, beside: Array) -> Phased:
     buffer = buffer if s.plan.stack.activations.published_code else 0.0
     ahead = 0.0 if state.ends_apart else np.where(sharded, layer - stays, 0.0)
     units = np.where(sharded, narrow * tail + stays, whole)
-    at_loss = np.maximum(units + buffer - loss.last_gradient(s.plan, s.c), units + ahead)
+    if s.plan.loss_kernel == "chunked":
+        # after forward, which may have resharded the unit of the ends, too
+        gone = np.where(sharded, ends, 0.0) * state.root_resharded
+        at_loss = np.maximum(units - gone, units + ahead - loss.before_backward(s.plan, s.c))
+    else:
+        at_loss = np.maximum(units + buffer - loss.last_gradient(s.plan, s.c), units + ahead)
 
     # backward: while the last layer works, the head's gradients are being reduced, or wait for the
     # embedding's; then those of the layer behind. A layer's own gradients are there when most of
