@@ -87,6 +87,7 @@ SAYS: dict[str, dict[str, tuple[Any, ...]]] = {
         "recompute": ("none", "full"),
         "precision": ("bf16", "fp32"),
         "optimizer": ("adam", "sgd"),
+        "cp_comm_type": ("all-gather",),
         "schedule": ("1f1b", "gpipe"),
         "sequence_parallel": (True, False),
     },

@@ -32,7 +32,6 @@ REFUSED = {
         "is a file of XTuner",
     ),
     "7B.py": ("model = dict(num_layers=32)\nparallel = dict(zero1=8)\n", "is a file of InternEvo"),
-    "d.sh": ("colossalai run --nproc_per_node 4 train_sft.py --plugin zero2", "Colossal-AI"),
     "c.sh": (f"python tasks/main.py --task LAMBADA {_MEGATRON}", "no training: main evaluates"),
     "a.sh": (
         f"python tools/preprocess_data.py {_MEGATRON}",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
+
+import yaml
 
 from benchmarks.corpus import sandbox
 from benchmarks.corpus.fetch import File
@@ -78,10 +81,26 @@ def flags(words: list[str], joined: str = "_") -> dict[str, Any]:
 def command_of(file: File, mark: str = "") -> list[str]:
     """The command of a script with most flags; mark: what it has to name."""
     text = file.cached.read_text("utf-8", "replace")
+    if file.path.endswith((".yaml", ".yml")):
+        text = task_script(text)
     recorded = [
         words for words in sandbox.commands(text) if not mark or any(mark in word for word in words)
     ]
     return max(recorded, key=lambda words: sum(word.startswith("--") for word in words), default=[])
+
+
+def task_script(text: str) -> str:
+    """The script that a task of SkyPilot runs on its first node, with the variables it sets."""
+    task = yaml.safe_load(text)
+    if not isinstance(task, dict) or not {"run", "resources"} <= set(task):
+        return text
+    each = str(task["resources"]["accelerators"]).partition(":")[2] or "1"
+    nodes = task.get("num_nodes", 1)
+    variables = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": each}
+    variables |= {"SKYPILOT_NODE_RANK": 0, "SKYPILOT_NODE_IPS": "\n".join(["10.0.0.1"] * nodes)}
+    variables |= {name: value for name, value in (task.get("envs") or {}).items() if value}
+    stated = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
+    return "\n".join([*stated, task["run"]])
 
 
 def gpus_of(words: list[str], file: File) -> list[Truth]:

@@ -273,25 +273,60 @@ def picotron(file: File) -> list[Truth]:
     return given.out
 
 
+_SHORT = {"c": "config", "p": "plugin", "b": "batch_size", "g": "grad_checkpoint"}
+_LLAMAS = {"7b": "llama-2-7b", "13b": "llama-2-13b", "70b": "llama-2-70b"}
+_PAIRS = ("dpo", "rm", "orpo", "simpo")
+
+
 def colossalai(file: File) -> list[Truth]:
-    words = command_of(file, "train")
-    given = Given(flags(words))
+    """A command of `colossalai run`. examples/language/llama/benchmark.py names Llama 2 by its size
+    and has bf16, ZeRO 3 by Gemini and a sequence of 4096 by default; of the "3d" plugin a batch is
+    cut into micro-batches of --mbs where there is a pipeline. opt_train_demo.py repeats activations
+    and has tp 2, pp 2 and two micro-batches in its hybrid_parallel plugin."""
+    words = command_of(file, "train") or command_of(file, "benchmark.py")
+    words = [f"-{word}" if re.fullmatch("-[a-z]", word) else word for word in words]
+    given = Given({_SHORT.get(name, name): value for name, value in flags(words).items()})
     get = given.get
     if not words:
         return []
-    pairs = 2 if "dpo" in file.path else 1
+    script = next(word for word in words if word.endswith(".py"))
+    llama, opt = script.endswith("/benchmark.py") or script == "benchmark.py", "opt_" in script
+    pairs = 2 if any(f"_{name}." in file.path for name in _PAIRS) else 1
     size = get("batch_size", "train_batch_size", "micro_batch_size")
+    size = 2 if size is None and llama else size
+    plugin = str(get("plugin", default="gemini"))
+    hybrid = plugin in ("3d", "hybrid_parallel")
+    if hybrid:
+        tp, pp = (2, 2) if opt else (get("tp", default=1), get("pp", default=1))
+        given.say("tp", tp, "--tp")
+        given.say("pp", pp, "--pp")
+        if pp > 1 and isinstance(size, int):
+            each = size // 2 if opt else get("mbs", "microbatch_size", default=1)
+            given.say("grad_accum", size // each, "micro-batches of a batch")
+            size = each
+    else:
+        given.number("grad_accum", "accumulation_steps")
     if isinstance(size, int) and "ppo" not in file.path and "grpo" not in file.path:
         given.say("micro_batch", size * pairs, "--batch_size")
-    given.number("grad_accum", "accumulation_steps")
     given.number("seq_len", "max_length max_len")
-    checkpoints = on(get("grad_checkpoint", "use_grad_checkpoint"))
+    if llama:
+        given.say("seq_len", get("max_length", default=4096), "--max_length, 4096")
+        given.say("model", _LLAMAS.get(str(get("config", default="7b"))), "--config, 7b")
+    checkpoints = on(get("grad_checkpoint", "use_grad_checkpoint")) or opt
     given.say("recompute", "full" if checkpoints else "none", "--grad_checkpoint, off")
-    stage = {"zero2": 2, "zero2_cpu": 2, "ddp": 0, "gemini": 3}.get(str(get("plugin")))
+    stages = {"zero2": 2, "zero2_cpu": 2, "ddp": 0, "gemini": 3, "gemini_auto": 3}
+    stage = get("zero", "zero_stage", default=0) if hybrid else stages.get(plugin)
     given.say("zero", stage, "--plugin")
-    precision = get("mixed_precision", default="fp16")
-    given.say("precision", precision, "--mixed_precision, fp16")
+    usual = "bf16" if llama or script.endswith("train_sft.py") else "fp16"
+    given.say("precision", get("mixed_precision", default=usual), f"--mixed_precision, {usual}")
+    given.say("gpus_per_node", given_gpus(words), "--nproc_per_node")
     return given.out
+
+
+def given_gpus(words: list[str]) -> int | None:
+    """--nproc_per_node of a launcher."""
+    at = words.index("--nproc_per_node") if "--nproc_per_node" in words else -1
+    return int(words[at + 1]) if at >= 0 and words[at + 1].isdecimal() else None
 
 
 def firefly(file: File) -> list[Truth]:

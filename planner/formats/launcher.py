@@ -1,8 +1,9 @@
 """Launchers of a program on nodes and GPUs: how many there are.
 
 Read from the lines of a script (`#SBATCH --nodes=4`, `srun -N 4`, `torchrun --nproc-per-node 8`,
-`accelerate launch --num_machines`, `deepspeed --num_gpus`, `mpirun -np`), from a hostfile, and from
-manifests of Kubernetes and SkyPilot; written by `launch`.
+`accelerate launch --num_machines`, `deepspeed --num_gpus`, `colossalai run --nproc_per_node`,
+`mpirun -np`), from a hostfile, and from manifests of Kubernetes (SkyPilot's: skypilot.py); written
+by `launch`.
 """
 
 from __future__ import annotations
@@ -19,18 +20,21 @@ from planner.inputs.readers import yaml_places
 _DIRECTIVE = re.compile(r"^[ \t]*#SBATCH[ \t]+(.+)$", re.M)
 _VISIBLE = re.compile(r"\bCUDA_VISIBLE_DEVICES=[\"']?(\d{1,3}(?:,\d{1,3})*)\b")
 _STARTS = re.compile(
-    r"#SBATCH|\btorchrun\b|torch\.distributed\.(?:run|launch)|\baccelerate\s+launch"
+    r"#SBATCH|\btorchrun\b|torch\.distributed\.(?:run|launch)|\baccelerate\s+launch|\bcolossalai\s+run"
     r"|(?:^|[\s\"'/])(?:deepspeed|mpirun|mpiexec|srun)[ \t]+[^\s=:]",
     re.M,
 )
 _HOST = re.compile(r"[ \t]*[\w.-]+[ \t]+slots=(\d{1,4})[ \t]*(?:#.*)?")
-_MANIFEST = re.compile(
-    r"^kind:[ \t]*(?:JobSet|Job|PyTorchJob|MPIJob|TrainJob)\b|^num_nodes:[ \t]*\d", re.M
-)
+_MANIFEST = re.compile(r"^kind:[ \t]*(?:JobSet|Job|PyTorchJob|MPIJob|TrainJob)\b", re.M)
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 _MOST_DIGITS = 9  # of a number of nodes or processes
 _SLURM = ("sbatch", "srun")
-_LAUNCHERS = ("torchrun", "accelerate", "deepspeed")  # one on a node starts its processes
+_LAUNCHERS = (
+    "torchrun",
+    "accelerate",
+    "deepspeed",
+    "colossalai",
+)  # one on a node starts its processes
 _SLURM_SHORT = {"-N": "nodes", "-n": "ntasks", "-G": "gpus"}
 _MPI_SHORT = {
     "-np": "np",
@@ -144,6 +148,10 @@ def _started(words: Sequence[Word]) -> Iterator[tuple[str, Sequence[Word]]]:
             yield "torchrun", words[i + 1 :]
         elif name == "launch" and i and words[i - 1].text.rsplit("/", 1)[-1] == "accelerate":
             yield "accelerate", words[i + 1 :]
+        elif name == "run" and i:
+            before = words[i - 1].text.rsplit("/", 1)[-1]
+            if before in ("colossalai", "tune"):  # torchtune starts torchrun
+                yield "torchrun" if before == "tune" else before, words[i + 1 :]
 
 
 def _options(program: str, words: Sequence[Word]) -> dict[str, Value]:
@@ -175,19 +183,15 @@ def _number(text: str) -> int | str:
 
 
 _LIMIT = re.compile(r"(?:.*\.)?resources\.limits\.[\w.-]+/gpu")
-_ACCELERATORS = re.compile(r"[\w.-]+:(\d{1,4})")
 
 
 def _of_manifest(text: str) -> dict[str, Value]:
-    """Nodes and GPUs of each: pods of a job of Kubernetes, num_nodes of SkyPilot."""
+    """Nodes and GPUs of each: pods of a job of Kubernetes."""
     pods: Counter[int] = Counter()
     for document in re.split(r"^---[ \t]*$", text, flags=re.M):
         if not _MANIFEST.search(document):
             continue
         values = {path: value for path, (value, _) in yaml_places(document).items()}
-        match = _ACCELERATORS.fullmatch(str(values.get("resources.accelerators", "")))
-        if match and isinstance(values.get("num_nodes", 1), int):
-            pods[int(match[1])] += values.get("num_nodes", 1)
         for path, value in values.items():
             if _LIMIT.fullmatch(path) and str(value).isdecimal():
                 pods[int(value)] += _copies(path, values)
@@ -229,7 +233,11 @@ _GPUS = re.compile(r"(?:gpu(?::[\w.-]+)?:)?(\d{1,4})(?:\(.*\))?")
 _INCLUDED = re.compile(r"[\w.-]+:(\d{1,3}(?:,\d{1,3})*)")
 _ALL = ("gpu", "auto")  # as many processes as a node has GPUs
 # what says the GPUs of a node, the surest first: what starts processes, what is given to a job
-_STARTED = ("torchrun.nproc-per-node", "deepspeed.num-gpus", "deepspeed.include")
+_STARTED = (
+    *("torchrun.nproc-per-node", "colossalai.nproc-per-node"),
+    *("deepspeed.num-gpus", "deepspeed.include"),
+)
+_HOSTFILE = "colossalai.hostfile"  # which says the nodes, beside the GPUs of each on the command
 _GIVEN = (
     *("hostfile.slots", "manifest.gpus-per-node"),
     *(f"{name}.{kind}" for kind in ("gres", "gpus-per-node") for name in _SLURM),
@@ -297,6 +305,9 @@ def _tasks(values: Mapping[str, Value], answer: Answer) -> None:
 def _whole(values: Mapping[str, Value], answer: Answer) -> None:
     """GPUs in all, where nodes and GPUs of each are known."""
     nodes, each = answer.option("nodes"), answer.option("gpus_per_node")
+    if nodes is None and _HOSTFILE in values:
+        answer.mark(_HOSTFILE, "not understood", "says the nodes: give it beside this file")
+        return
     node = next((name for name in _NODES if name in answer.arguments), "sbatch.nodes")
     answer.drop("nodes")  # GPUs in all say the same, of any size of node
     if answer.option("gpus") is None and each is not None and isinstance(nodes or 1, int):
@@ -310,7 +321,8 @@ def _whole(values: Mapping[str, Value], answer: Answer) -> None:
 
 FORMAT = Format(
     kind="launcher",
-    title="Launch lines (Slurm, torchrun, accelerate, deepspeed, MPI), hostfiles, manifests",
+    title="Launch lines (Slurm, torchrun, accelerate, deepspeed, Colossal-AI, MPI), hostfiles,"
+    " manifests",
     detect=_detect,
     parse=_parse,
     table=_TABLE,

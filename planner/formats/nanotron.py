@@ -53,11 +53,13 @@ _TABLE = (
     Argument(f"{_M}moe_config.moe_intermediate_size", "model.moe.ffn_hidden"),
 )
 _BF16 = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float": "fp32"}
+_GATHERED = "llama3_ring_attention"  # gathers keys and values of all ranks
 _ATTENTION = {
     _FLASH: "flash2",
     "sdpa": "flash2",
     "flex_attention": "flash2",
-    "llama3_ring_attention": "flash2",
+    _GATHERED: "flash2",
+    "ring": "flash2",
     "ring_flash_triton": "flash2",
     "eager": "eager",
 }
@@ -129,7 +131,12 @@ def _shape(answer: Answer) -> None:
     if answer.get(f"{_M}moe_config.enable_shared_expert") and answer.get(shared):
         answer.state("model.moe.shared_ffn_hidden", answer.get(shared), shared)
     attention = f"{_M}_attn_implementation"
-    kernel = _ATTENTION.get(str(answer.get(attention, _FLASH)))
+    word = str(answer.get(attention, _FLASH))
+    kernel = _ATTENTION.get(word)
+    if (answer.option("cp") or 1) > 1:
+        way = "all-gather" if word == _GATHERED else "ring"
+        answer.imply("cp_comm_type", way, "by the kind of attention", attention)
+    answer.mark(f"{_M}ring_attn_heads_k_stride", "implied", "heads gathered at a time")
     if kernel == "eager":
         answer.state("attention", kernel, attention)
     elif kernel is None:
@@ -177,6 +184,8 @@ def _rest(request: PlanToWrite) -> dict[str, Any]:
         "optimizer.accumulate_grad_in_fp32": request.get("gradient_precision") != "bf16",
         f"{_M}attention_bias": plain is not None and plain.bias_qkv,
     }
+    if request.get("cp", 1) > 1:  # its other attention would see the tokens of one rank alone
+        out |= {f"{_M}_attn_implementation": _GATHERED, f"{_M}ring_attn_heads_k_stride": 1}
     if plain and plain.attention_window:
         out[f"{_M}sliding_window_size"] = plain.attention_window
     moe = plain and plain.moe
@@ -188,13 +197,16 @@ def _rest(request: PlanToWrite) -> dict[str, Any]:
 
 def _usual(request: PlanToWrite) -> dict[str, Any]:
     """Required arguments beside the plan, with the values of nanotron's examples."""
-    steps, plain = request.steps, decoder_of(request.model)
-    qwen = plain is not None and (plain.moe or plain.bias_qkv)
+    steps = request.steps
+    # Qwen2's blocks, without a bias on queries the ones of Llama, are the ones that its main branch
+    # trains; of the two, only Llama's go through a pipeline (see `fill` below)
+    blocks = "is_llama_config" if request.get("pp", 1) > 1 else "is_qwen2_config"
     return {
-        _M + ("is_qwen2_config" if qwen else "is_llama_config"): True,
+        f"{_M}{blocks}": True,
         "general.project": "dpplan",
         "general.run": request.model.name,
         "general.seed": 42,
+        "logging.iteration_step_info_interval": 1,
         "checkpoints.checkpoints_path": "checkpoints",
         "checkpoints.checkpoint_interval": 1000,
         "data_stages": [
@@ -235,8 +247,13 @@ TARGET = Target(
         "pipeline_layout": "it deals layers out by their cost",
         "placement": "its order of ranks is fixed",
         "compile": "it compiles nothing",
+        "cp_comm_type": "its packed attention gathers keys and values",
     },
     fill=(
+        "the checkout of nanotron: its main branch (2411b022) trains without pipelines and ZeRO;"
+        " ZeRO 1 beside fp32 gradients raises 'Not implemented' since 7bc99232 (2025-06), and a"
+        " pipeline stops at the initialisation since 37cc8b0c (2025-04); d22eb809, the commit"
+        " before, has both",
         "dataset and tokenizer in config.yaml: without one it trains on random tokens",
         "learning rate and its schedule",
     ),

@@ -46,7 +46,7 @@ def _of_script(text: str) -> str:
     except ValueError:
         return ""  # the format says what is broken
     works = [
-        (named, _task(command) or _work(named))
+        (named, _task(command) or _work(named, command))
         for command in commands
         if (named := _program(command))
     ]
@@ -72,11 +72,14 @@ def _task(command: Command) -> str:
     return "evaluates" if any(task in _table()["tasks"]["evaluates"] for task in tasks) else ""
 
 
-def _work(named: str) -> str:
+def _work(named: str, command: Command) -> str:
     """The work of a program that does not train, "" where it may train."""
     words = _WORDS.findall(named.lower())
     table = _table()
     if any(word in words for word in table["trains"]["words"]):
+        return ""
+    options = {word.text.partition("=")[0] for word in command.words}
+    if "benchmark" in words and not options.isdisjoint(table["trains"]["options"]):
         return ""
     for work, listed in table["works"].items():
         if any(word in words or ("_" in word and word in named.lower()) for word in listed):

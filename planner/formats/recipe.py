@@ -16,6 +16,7 @@ from planner.formats.others import NO_SHELL, refusal
 from planner.formats.record import RL, STEPS, Answer, Format, Stated, Used, Value
 from planner.formats.shape import model_of
 from planner.formats.shell import script, starts
+from planner.formats.skypilot import Task, task_of
 from planner.formats.target import Target
 from planner.formats.trainer_script import without_outputs
 from planner.inputs.secrets import HIDDEN, is_secret, scrubbed
@@ -234,13 +235,14 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
     if len(text) > MOST_BYTES:
         raise PlanError(FIELD, name, f"is larger than the {MOST_BYTES:,} characters that are read")
     try:
+        if (task := task_of(name, text)) is not None:
+            return _of_task(name, task)
         detected = [form for form in formats() if form.detect(name, text)]
         # another distribution may read a program that has no reader here
         shipped = all(_owners()[form] == plugins.OURS for form in detected)
         if detected and shipped and (why := refusal(name, text)):
             raise Unusable(name, why)
-        whole = [form for form in detected if form.whole]
-        by_form = {form: form.parse(text) for form in whole or detected}
+        by_form = {form: form.parse(text) for form in _reading(name, detected)}
     except PlanError:
         raise
     except ValueError as error:
@@ -256,6 +258,28 @@ def parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
             "is not a kind of file that is read",
         )
     return {form: values for form, values in by_form.items() if values}
+
+
+def _reading(name: str, detected: list[Format]) -> list[Format]:
+    """The formats that read a text, among the detected ones: beside a format of the whole text only
+    the launcher, in a script."""
+    if not any(form.whole for form in detected):
+        return detected
+    script = not name.endswith(NO_SHELL)
+    return [form for form in detected if form.whole or (script and form.kind == "launcher")]
+
+
+def _of_task(name: str, task: Task) -> dict[Format, Mapping[str, Value]]:
+    """Arguments of what a task of SkyPilot runs, beside the nodes and GPUs that it is given."""
+    script = f"{name.rpartition('.')[0]}.sh"
+    try:
+        by_form = parts(script, task.script)
+    except Unusable:
+        if not task.given or refusal(script, task.script):
+            raise
+        by_form = {}
+    launcher = next(form for form in formats() if form.kind == "launcher")
+    return by_form | {launcher: {**by_form.get(launcher, {}), **task.given}}
 
 
 def _agree(name: str, old: Value | None, new: Value) -> None:

@@ -266,11 +266,11 @@ class Format:
     """A foreign format.
 
     kind: its id; title: for people. detect: whether a text, under its file's name, is of it or has
-    a part of it; whole: then no part of that text is of another format. parse: the arguments of a
-    text by name in one plain spelling. table: what is one to one. irrelevant: patterns of
-    names that move neither memory nor time. lacks: patterns of names that do move them and that no
-    estimate has, with why. off: patterns of switches that are
-    off where they are left out, so that one that is off says nothing.
+    a part of it; whole: then no part of that text is of another format, but the launcher's of a
+    script. parse: the arguments of a text by name in one plain spelling. table: what is one to one.
+    irrelevant: patterns of names that move neither memory nor time. lacks: patterns of names that
+    do move them and that no estimate has, with why. off: patterns of switches that are off where
+    they are left out, so that one that is off says nothing.
     added: arguments that others say in the words of the table, and defaults of the program that the
     file is for; left: its arguments that move nothing.
     read_more: what is not one to one. What is written is a `target.Target`, by the same table.

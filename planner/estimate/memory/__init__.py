@@ -221,9 +221,7 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
     slack, band = fragmentation(plan), _SLACK_BAND * _of_lengths_alike(plan)
     held_bytes, high = (
         reserved_bytes.reshape(count, rows)
-        for reserved_bytes in reserved_of(
-            wide, memory_of_stage.segments, slack, max(slack, band)
-        )
+        for reserved_bytes in reserved_of(wide, memory_of_stage.segments, slack, max(slack, band))
     )
     context, communicators = outside(plan, c)
     firm = None if memory_of_stage.firm is None else memory_of_stage.firm.reshape(count, rows)
