@@ -183,6 +183,7 @@ def _rest(request: PlanToWrite) -> dict[str, Any]:
         "optimizer.zero_stage": request.get("zero", 0),
         "optimizer.accumulate_grad_in_fp32": request.get("gradient_precision") != "bf16",
         f"{_M}attention_bias": plain is not None and plain.bias_qkv,
+        f"{_M}hidden_act": plain.activation if plain else "silu",
     }
     if request.get("cp", 1) > 1:  # its other attention would see the tokens of one rank alone
         out |= {f"{_M}_attn_implementation": _GATHERED, f"{_M}ring_attn_heads_k_stride": 1}
@@ -239,6 +240,7 @@ TARGET = Target(
     write=_write,
     environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
     checkout="nanotron",
+    names=lambda model: False,
     lost={
         "model": "its blocks are those of Llama and Qwen2",
         "vpp": "its pipelines have one chunk per rank",
