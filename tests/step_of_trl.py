@@ -3,7 +3,7 @@
 The file is taken as it is, with other data, a small model of the same family that has random
 weights, and another number of steps. DeepSpeed has an
 accelerator for CPUs (DS_ACCELERATOR=cpu). accelerate and transformers take DeepSpeed, FSDP and bf16
-for GPUs alone: here their checks for GPUs answer yes, and collectives are Gloo's.
+only for GPUs: here their checks for GPUs answer yes, and collectives are Gloo's.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from command import argv, dpplan, refused
 from node_records import BANDWIDTH, CASE, SESSION, document, node_records, raw, written
 
 from planner.calibrate import cases, finish, nodes, overhead, predict, profile, record
+from planner.calibrate.commands import calibrate as progress_of
+from planner.calibrate.settings import Progress
 from planner.error import PlanError
 from planner.formulas import kernels
 from planner.specs.document import plain
@@ -430,3 +433,16 @@ def test_a_run_of_a_calibrated_device_corrects_its_file(tmp_path: Path) -> None:
         assert 1.02 < ratio <= slowdown * 1.01  # the run moved it, another layout too
     rows = dpplan("validate", table, "--calibration", better, "--json").json()["rows"]
     assert len(rows) == 1
+
+
+def test_progress_without_a_terminal_moves_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = iter((0.0, 4.0, 11.0, 22.0, 23.0))
+    monkeypatch.setattr(progress_of, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    with progress_of._shown(plain=True) as report:
+        for stage, done in (("GEMM", 0), ("GEMM", 5), ("GEMM", 9), ("GEMM", 9), ("links", 0)):
+            report(Progress(stage, done, 20, 30.0, 0.0))
+    lines = capsys.readouterr().err.splitlines()
+    counts = [line.partition(" of")[0] for line in lines]
+    assert counts == ["GEMM: 0", "GEMM: 9", "GEMM: 9", "links: 0"]

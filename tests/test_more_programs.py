@@ -550,3 +550,8 @@ def test_a_task_of_skypilot_that_does_not_train_is_refused() -> None:
     )
     with pytest.raises(PlanError, match="no training: generate generates"):
         _read("task.yaml", text)
+
+
+def test_nodes_of_a_trainer_make_no_task_of_skypilot() -> None:
+    recipe = _read("litgpt.yaml", LITGPT + "\nnum_nodes: 2\n")
+    assert recipe.kinds == ("litgpt",)

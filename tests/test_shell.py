@@ -31,6 +31,7 @@ WORDS = {  # of the command `run`, bars between them
     "A=x; [ $A = y ] && A=2; [[ $A == x ]] && B=3; run $A $B": "x|3",
     "true || A=1; A=${A:-2}; run $A": "2",
     "A=ab; A+=cd; run $A": "abcd",
+    "A='x y'; case $A in x) B=1 ;; 'x y') B=2 ;; esac; run $B": "2",
     'run "${A:-don\'t}"': "don't",
     "cat <<-'END-1'\n\t' \"\n\tEND-1\nrun a": "a",
 }

@@ -8,14 +8,16 @@ from typing import Any
 from planner.formats.maxtext import TABLE
 from planner.formats.target import SHARDED, PlanToWrite, Target, as_comments, theirs
 from planner.inputs.readers import yaml_text
+from planner.specs.decoder import decoder_of
 from planner.specs.names import REMAT_POLICIES
 from planner.specs.options.aliases import written
 
 _FILE = "config.yml"
+_NAMED = written("models", "maxtext")
 
 
 def _write(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]:
-    named = written("models", "maxtext").get(request.model.name)
+    named = _NAMED.get(request.model.name)
     arguments = theirs(TABLE, request)
     widths = {row.name for row in TABLE if row.option.startswith("model.")}
     plan: dict[str, Any] = {
@@ -30,7 +32,10 @@ def _write(request: PlanToWrite, comments: tuple[str, ...]) -> Mapping[str, str]
     }
     if named is None:
         plan |= {name: value for name, value in arguments.items() if name in widths}
-        plan["mlp_activations"] = ["silu", "linear"] if request.model.gated else ["gelu"]
+        plain = decoder_of(request.model)
+        word = plain.activation if plain else "silu"
+        activation = "relu" if word == "relu2" else word  # jax.nn has no square of it
+        plan["mlp_activations"] = [activation, *["linear"] * request.model.gated]
     plan |= {**_mesh(request), **_sizes(request)}
     text = yaml_text(plan)
     return {_FILE: as_comments(comments) + text}
@@ -97,6 +102,7 @@ TARGET = Target(
         "JAX_COORDINATOR_PORT": '"${MASTER_PORT:-29500}"',
     },
     per_node=True,
+    names=lambda model: model.name in _NAMED,
     lost={
         "model": "MaxText has no configuration of its shape",
         "zero": "its mesh shards parameters, or the optimizer over the axis data",

@@ -194,6 +194,7 @@ TARGET = Target(
     arguments=_arguments,
     environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
     checkout="Megatron-LM",
+    names=lambda model: False,
     deals=False,
     lost={
         "model": "its shape is more than the arguments of pretrain_gpt.py say: see the script of"

@@ -183,6 +183,7 @@ def _rest(request: PlanToWrite) -> dict[str, Any]:
         "optimizer.zero_stage": request.get("zero", 0),
         "optimizer.accumulate_grad_in_fp32": request.get("gradient_precision") != "bf16",
         f"{_M}attention_bias": plain is not None and plain.bias_qkv,
+        f"{_M}hidden_act": plain.activation if plain else "silu",
     }
     if request.get("cp", 1) > 1:  # its other attention would see the tokens of one rank alone
         out |= {f"{_M}_attn_implementation": _GATHERED, f"{_M}ring_attn_heads_k_stride": 1}
@@ -200,7 +201,10 @@ def _usual(request: PlanToWrite) -> dict[str, Any]:
     steps = request.steps
     # Qwen2's blocks, without a bias on queries the ones of Llama, are the ones that its main branch
     # trains; of the two, only Llama's go through a pipeline (see `fill` below)
-    blocks = "is_llama_config" if request.get("pp", 1) > 1 else "is_qwen2_config"
+    plain = decoder_of(request.model)
+    more = plain is not None and bool(plain.moe or plain.attention_window or plain.bias_qkv)
+    llama = request.get("pp", 1) > 1 and request.get("cp", 1) == 1 and not more
+    blocks = "is_llama_config" if llama else "is_qwen2_config"
     return {
         f"{_M}{blocks}": True,
         "general.project": "dpplan",
@@ -239,6 +243,7 @@ TARGET = Target(
     write=_write,
     environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
     checkout="nanotron",
+    names=lambda model: False,
     lost={
         "model": "its blocks are those of Llama and Qwen2",
         "vpp": "its pipelines have one chunk per rank",
@@ -253,7 +258,7 @@ TARGET = Target(
         "the checkout of nanotron: its main branch (2411b022) trains without pipelines and ZeRO;"
         " ZeRO 1 beside fp32 gradients raises 'Not implemented' since 7bc99232 (2025-06), and a"
         " pipeline stops at the initialisation since 37cc8b0c (2025-04); d22eb809, the commit"
-        " before, has both",
+        " before, has both; its pipelines have no experts, windows and shared contexts",
         "dataset and tokenizer in config.yaml: without one it trains on random tokens",
         "learning rate and its schedule",
     ),

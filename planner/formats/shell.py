@@ -321,12 +321,12 @@ def _compared(left: str, operator: str, right: str) -> bool | None:
 def _opened(tokens: list[Token], frames: list[_Frame], state: _State) -> _Frame:
     """The frame of a loop, whose body is read once, or of a `case`."""
     kind, active = tokens[0].text, _active(frames)
-    words = [word for token in tokens[1:] for word in expand(token.text, token.line, state)]
     if kind == "case":
-        known = bool(words) and not words[0].unknown
-        subject = words[0].text if known else None
+        word = assigned(tokens[1].text, tokens[1].line, state) if tokens[1:] else None
+        subject = word.text if word and not word.unknown else None
         patterns = [token.text for token in tokens[_PATTERNS:]]
         return _Frame("case", False, over=not active, subject=subject, patterns=patterns)
+    words = [word for token in tokens[1:] for word in expand(token.text, token.line, state)]
     match [word.text for word in words]:
         case [name, "in", _, *_] if kind == "for" and active:
             state.variables[name] = [words[2]]
@@ -336,7 +336,7 @@ def _opened(tokens: list[Token], frames: list[_Frame], state: _State) -> _Frame:
 def _choose(frame: _Frame, state: _State) -> None:
     """Whether the branch of a `case` that begins here is taken: the first that matches."""
     patterns, frame.patterns = frame.patterns or [], None
-    texts = [word.text for pattern in patterns for word in expand(pattern, 0, state)]
+    texts = [assigned(pattern, 0, state).text for pattern in patterns]
     fits = frame.subject is not None and any(fnmatchcase(frame.subject, text) for text in texts)
     frame.active = fits and not frame.over
     frame.over = frame.over or fits

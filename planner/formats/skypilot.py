@@ -41,7 +41,8 @@ def task_of(name: str, text: str) -> Task | None:
         return None
     places = yaml_places(text)
     run, at = places.get("run", ("", 1))
-    if not isinstance(run, str):
+    resources = any(path.startswith("resources.") for path in places)
+    if not isinstance(run, str) or not (resources or (run and "num_nodes" in places)):
         return None
     nodes, line = places.get("num_nodes", (1, 0))
     each = _gpus_of(places)

@@ -65,7 +65,8 @@ class Target:
     front. write: the files of a plan by name; comments stand at their heads. program: what torchrun
     starts, or with `per_node` one process of each node; arguments: lines of arguments that the
     launch script holds; environment: variables of it; checkout: of which program's repository it is
-    started in, "" where that is installed; starts: the program of a plan, where that chooses it.
+    started in, "" where that is installed; names: whether it loads a model by a name in its
+    files, by default one of the Hub; starts: the program of a plan, where that chooses it.
     deals: it deals layers out to stages as its profile does, so that no file has to say how. where:
     by stack, conditions on layouts that its files can say. means: by stack, options that every file
     in bf16 means beside what it says. alone (on one GPU): its stack, "" for the first. lost: why an
@@ -80,6 +81,7 @@ class Target:
     arguments: Callable[[PlanToWrite], list[str]] = lambda request: []
     environment: Mapping[str, str] = field(default_factory=dict)
     checkout: str = ""
+    names: Callable[[ModelSpec], bool] = lambda model: bool(model.hub)
     starts: Callable[[PlanToWrite], str] | None = None
     per_node: bool = False
     deals: bool = True

@@ -111,6 +111,7 @@ TARGET = Target(
     program='-m torchtitan.train --job.config_file "$RECIPE/train.toml"',
     write=_write,
     checkout="torchtitan",
+    names=lambda model: model.name in FLAVORS,
     lost={
         "model": "torchtitan has no flavor of its shape: write one in torchtitan/models",
         "zero": "FSDP shards parameters or nothing",

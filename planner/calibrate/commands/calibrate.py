@@ -4,6 +4,7 @@ and merge nodes."""
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ from planner.specs.options.own import Output
 if TYPE_CHECKING:
     from planner.calibrate.settings import Progress
     from planner.calibrate.text import Document
+
+
+_BETWEEN_LINES_S = 10  # of progress that no terminal shows
 
 
 def command(options: CalibrateOptions, out: Output) -> Answer:
@@ -71,7 +75,8 @@ def _check(options: CalibrateOptions) -> None:
 
 @contextmanager
 def _shown(plain: bool) -> Iterator[Callable[[Progress], None]]:
-    """Progress on stderr: a bar with the time left on a terminal, a line per stage elsewhere."""
+    """Progress on stderr: a bar with the time left on a terminal; elsewhere a line
+    for a stage, every ten seconds."""
     if sys.stderr.isatty() and not plain:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
@@ -87,30 +92,30 @@ def _shown(plain: bool) -> Iterator[Callable[[Progress], None]]:
             task = bar.add_task("start", total=None, left="")
 
             def report(progress: Progress) -> None:
-                disturbed = (
-                    f", {100 * progress.disturbed_frac:.0f} % of moments disturbed"
-                    if progress.disturbed_frac
-                    else ""
-                )
                 bar.update(
                     task,
                     description=progress.stage,
                     completed=progress.done,
                     total=progress.of,
-                    left=f"at most {progress.left_s:.0f} s left{disturbed}",
+                    left=_left(progress),
                 )
 
             yield report
         return
-    stages: set[str] = set()
+    printed_s: dict[str, float] = {}  # by stage
 
     def line(progress: Progress) -> None:
-        if progress.stage not in stages:
-            stages.add(progress.stage)
-            print(
-                f"{progress.stage}: {progress.done} of {progress.of} done, at most"
-                f" {progress.left_s:.0f} s left",
-                file=sys.stderr,
-            )
+        now = time.monotonic()
+        if now - printed_s.get(progress.stage, -_BETWEEN_LINES_S) >= _BETWEEN_LINES_S:
+            printed_s[progress.stage] = now
+            count = f"{progress.stage}: {progress.done} of {progress.of} done"
+            print(f"{count}, {_left(progress)}", file=sys.stderr)
 
     yield line
+
+
+def _left(progress: Progress) -> str:
+    """Seconds that are left, and how quiet the machine is."""
+    share = 100 * progress.disturbed_frac
+    disturbed = f", {share:.0f} % of moments disturbed" if share else ""
+    return f"at most {progress.left_s:.0f} s left{disturbed}"

@@ -138,7 +138,7 @@ def export(options: Options, settings: ExportOptions) -> Export:
         not_expressible=lost,
         to_fill=[
             *target.fill,
-            *left_to_you(target.kind, model),
+            *left_to_you(target, model),
             *(f"{n}: {text}" for n, text in launch.to_fill(gpu).items()),
         ],
         plan=plan,
