@@ -11,6 +11,7 @@ from typing import Any
 
 import plans
 import pytest
+
 from benchmarks.caching_allocator import (
     MIB,
     Allocator,
@@ -20,7 +21,6 @@ from benchmarks.caching_allocator import (
     segment_bytes,
     simulate,
 )
-
 from planner.estimate import evaluate
 from planner.estimate.memory import EXPANDABLE_FRAC, FROZEN_FRAC
 

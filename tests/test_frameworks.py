@@ -250,7 +250,7 @@ def test_reserved_memory_grows_with_lengths_that_vary() -> None:
 
 def test_largest_that_fits() -> None:
     for most in (0, 1, 2, 7, 64, 100):
-        assert limits.largest(lambda n, most=most: n <= most, 100) == most
+        assert limits.largest(most.__ge__, 100) == most
 
 
 def test_verdicts_count_both_ways() -> None:
