@@ -13,18 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.frameworks import compare, ledger, setting
+from benchmarks.frameworks import compare, ledger, limits, setting
 from benchmarks.frameworks.compare import Difference
 from planner import api
 from planner.inputs.huggingface.code import JOINED_ROTARY, WIDE_NORMS
 from planner.inputs.huggingface.typed import TYPES
 
 ROOT = Path(__file__).parents[1]
-SAMPLE = 35  # rows of a framework that every run evaluates
+SAMPLE = 35  # rows of a framework that every run evaluates at most
+FEWEST = 8
 # median and 95th percentile of the error of the peak
 WITHIN = {
     "transformers": (0.002, 0.02),
-    "peft": (0.01, 0.025),
+    "peft": (0.002, 0.02),
     "accelerate": (0.002, 0.02),
     "fsdp1": (0.002, 0.01),
     "trl": (0.01, 0.07),
@@ -33,8 +34,12 @@ WITHIN = {
     "ddp": (0.002, 0.015),
     "torchtitan": (0.01, 0.04),
     "megatron": (0.005, 0.025),
-    # one micro-batch of ZeRO-1 keeps gradients of its own part alone
-    "deepspeed": (0.03, 0.12),
+    "deepspeed": (0.002, 0.04),
+    "litgpt": (0.01, 0.05),
+    "torchtune": (0.002, 0.02),
+    # traced in 16 bit: autocast's fp32 copies are not in them, nor are units smaller than a block
+    # that are repeated
+    "diffusers": (0.02, 0.15),
 }
 
 
@@ -47,7 +52,7 @@ def differences(framework: str) -> list[Difference]:
 @pytest.mark.parametrize("framework", WITHIN)
 def test_peaks_are_those_of_the_frameworks(framework: str) -> None:
     errors = [pair.error("peak") for pair in differences(framework)]
-    assert len(errors) == SAMPLE
+    assert len(errors) >= FEWEST
     middle, high, _ = compare.quantiles(errors)
     limits = WITHIN[framework]
     assert middle <= limits[0]
@@ -186,6 +191,73 @@ def test_local_layers_of_megatron_by_hand() -> None:
     more = local["forward"]["activations"] - usual["forward"]["activations"]
     assert more == pytest.approx(beside)
     assert local["forward"]["gradient_copies"] == 0 < usual["forward"]["gradient_copies"]
+
+
+def test_gradients_of_a_head_in_chunks_by_hand() -> None:
+    """torchtune's: bf16 logits of all chunks, fp32 ones of one and log-softmax of all; in backward
+    gradients of six of eight chunks and of their inputs beside three of the head's weight."""
+    given = {"stack": "torchtune", "loss_kernel": "chunked", "stack_defaults": True}
+    few = phases(**given, seq_len=1024)["loss"]["logits"]
+    assert few == pytest.approx(2 * 6 / 8 * 1024 * (V + H) + 3 * 2 * V * H)
+    many = phases(**given, seq_len=8192)["loss"]["logits"]
+    assert many == pytest.approx(6.5 * 8192 * V)
+
+
+def test_logits_that_litgpt_holds_by_hand() -> None:
+    """In fp32 until the next micro-batch has its own, which are made in 16 bit before."""
+    held = 4.0 * 4096 * V
+    given = {"stack": "litgpt", "state_precision": "bf16", "stack_defaults": True}
+    whole = phases(**given)
+    assert whole["optimizer step"]["logits"] == whole["backward"]["logits"] == pytest.approx(held)
+    assert whole["forward"]["logits"] == pytest.approx(2.5 * held)
+    assert whole["loss"]["logits"] == pytest.approx(3 * held)
+    adapters = {"lora": 8, "lora_targets": "all-linear"}
+    assert phases(**given, **adapters)["loss"]["logits"] == pytest.approx(2 * held)
+
+
+def test_adapters_keep_no_input_of_a_frozen_head() -> None:
+    """Which model files of 2024 hold until the loss is there."""
+    given = {"lora": 8, "lora_targets": "all-linear", "recompute": "full"}
+    each = {
+        stack: phases(stack=stack, **given)["forward"]["activations"]
+        for stack in ("hf-fsdp", "fms-acceleration")
+    }
+    assert each["fms-acceleration"] - each["hf-fsdp"] == pytest.approx(2 * 4096 * H)
+
+
+def test_zero_1_and_2_have_buckets_in_backward_alone() -> None:
+    """And ZeRO-1 gradients of the rank's part when backward is over, where it overlaps."""
+    given = {**SHARDED, "stack": "hf-deepspeed", "zero": 1}
+    leaves = phases(**given)
+    buckets = [leaves[name]["communication_buckets"] for name in ("forward", "optimizer step")]
+    assert buckets == [0, 0]
+    assert leaves["backward"]["communication_buckets"] == pytest.approx(2e9)
+    assert leaves["optimizer step"]["gradients"] == pytest.approx(2 * PARAMETERS / 8)
+
+
+def test_reserved_memory_grows_with_lengths_that_vary() -> None:
+    """Where segments do not expand; a full device gets them back."""
+    values = {"model": "llama-3.2-1b", "gpu": "h100", "gpus": 1, "stack": "hf-trainer"}
+    values |= {"micro_batch": 4, "global_batch": 4, "seq_len": 2048, "length_mean": 700}
+
+    def reserved(**given: object) -> float:
+        memory = api.estimate(api.read_options({**values, **given}), brief=True).memory
+        return memory.reserved_bytes / memory.peak_bytes
+
+    assert reserved(packing="longest") > 1.2 * reserved(packing="packed")
+    assert reserved(packing="longest", expandable_segments=True) < 1.1
+
+
+def test_largest_that_fits() -> None:
+    for most in (0, 1, 2, 7, 64, 100):
+        assert limits.largest(most.__ge__, 100) == most
+
+
+def test_verdicts_count_both_ways() -> None:
+    pairs = differences("transformers")
+    lines = limits.verdicts(pairs).splitlines()
+    _, fit, _, _, not_fit, *_ = lines[1].split()
+    assert int(fit) + int(not_fit) == len(pairs) * len(limits.ROOM)
 
 
 def test_weights_of_zero_3_that_are_used_again_soon_stay() -> None:

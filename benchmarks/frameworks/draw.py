@@ -232,9 +232,7 @@ def litgpt(rng: random.Random, family: str | None = None) -> Setting:
     """Fine-tuning of all weights, sharded or not, or of adapters on one GPU."""
     families = ("llama", "llama", "qwen2", "qwen3", "gpt_neox")
     setting = _own(rng, (family,) if family else families, "litgpt")
-    # bf16-true, its default, where FSDP does not cast the weights: autocast over fp32 is not modelled
-    precision = setting.precision if setting.ranks > 1 else "bf16"
-    return replace(setting, optimizer="foreach", precision=precision)
+    return replace(setting, optimizer="foreach")
 
 
 def torchtune(rng: random.Random, family: str | None = None) -> Setting:

@@ -557,7 +557,9 @@ def head_activations(plan: Plan, c: Columns) -> Array:
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
     of_norm, inputs = norms.norm_bytes(plan), plan.training.element_bytes
     if not (plan.trains_head or plan.stack.activations.head_input):
-        of_norm, inputs = frozen_norm_bytes(plan), 0.0
+        of_norm = frozen_norm_bytes(plan)
+        # a kernel with the head in it keeps the gradient of its input in place of that
+        inputs = inputs * (plan.loss_kernel == "fused-linear")
     norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), of_norm)
     return norm + memory.product_input_bytes(_inputs(plan, c), h, inputs)
 

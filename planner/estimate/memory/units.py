@@ -129,11 +129,12 @@ def _flat(s: StageOf, layer: Array, whole: Array, gone: Array, shards: Array) ->
     given = split.first * total(trained.first) + split.last * total(trained.last)
     head = narrow * split.last * (trained.words if tied else total(trained.last))
     joined = np.maximum(_TWICE * narrow * trained.per_layer() - gone, 0.0)
+    three = np.minimum(_TWICE + 1.0, split.layers + 1.0) * layer  # of one layer, what forward used
     begins = np.where(sharded, root + _TWICE * layer, whole)  # and what backward gathers ahead
     at_loss = np.maximum(
         np.where(sharded, root + layer, whole) - loss.last_gradient(s.plan, s.c), begins
     )
-    working = np.where(sharded, begins + layer, whole)
+    working = np.where(sharded, root + three, whole)
     backward = np.maximum(begins + head, working + head - s.kept.unit)
     summed = _TIED_GRADIENTS * head if tied else 0.0 * head
     views = np.maximum(_TWICE * narrow * given, narrow * given + summed - head * tied)
