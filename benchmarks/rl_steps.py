@@ -7,7 +7,8 @@ of planner/studies/data/runs) against `dpplan rl`: steps, their phases, and the 
 
 A row is a command of `dpplan rl`. Tier A: its lengths and settings are printed; what else is
 assumed stands in the column `assumed`. Tier B: the mean length of its responses is not printed, and
-read off the training time of one row of its table (`reads`), which counts in no error.
+read off the training time of one row of its table (`reads`), which counts in no error; nor do the
+two rows that say what a loop takes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
+import re
 import shlex
 import statistics
 from collections.abc import Iterator, Sequence
@@ -44,6 +46,7 @@ _OF_PHASE = {
     "moves": "sync",
     "refit": "sync",
 }
+_LENGTH = re.compile(r"--response-length \d+")
 _ALIKE = 0.05  # relative: measured steps that differ by less have no order
 
 
@@ -60,7 +63,12 @@ class Step:
     command: str  # options of `dpplan rl`; "" where none describe it
     assumed: str  # or why there is no command
     family: str  # one job on several settings
-    reads: bool  # a length was read off its training time
+    reads: bool  # a number was read off it: a length, or what a loop takes
+
+    @property
+    def setting(self) -> str:
+        """The command but for the length of responses, which runs of one setting differ in."""
+        return _LENGTH.sub("", self.command)
 
     def request(self) -> tuple[RlOptions, Options]:
         """Its options. Raises PlanError or ValueError."""
@@ -148,7 +156,7 @@ def answers(steps: Sequence[Step]) -> Iterator[Answered | tuple[Step, str]]:
 
 
 def summary(answered: Sequence[Answered]) -> Block:
-    """Errors by tier and phase; rows that a length was read off are left out."""
+    """Errors by tier and phase; rows that a number was read off are left out."""
     out = []
     for tier, part in itertools.product(("A", "B"), ("step", *PHASES)):
         of_tier = [each for each in answered if each.step.tier == tier and not each.step.reads]
@@ -180,7 +188,7 @@ def pairs(answered: Sequence[Answered]) -> Block:
         right, count, wrong = 0, 0, []
         for first, second in itertools.combinations(members, 2):
             measured = second.step.measured["step"] / first.step.measured["step"]
-            if abs(measured - 1) <= _ALIKE:
+            if abs(measured - 1) <= _ALIKE or first.step.setting == second.step.setting:
                 continue
             count += 1
             if (second.answer.step_s > first.answer.step_s) == (measured > 1):

@@ -554,6 +554,7 @@ def rl(
     updates: int | None = ...,
     kept: float | str | None = ...,
     reference: Literal['yes', 'no'] | None = ...,
+    old_logprobs: Literal['yes', 'no'] | None = ...,
     reward_time: float | str | None = ...,
     ahead: int | None = ...,
     generation_gpus: int | None = ...,

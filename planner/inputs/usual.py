@@ -100,7 +100,10 @@ def tried(options: Options) -> list[tuple[str, int | None]]:
 
 
 def _trainers(options: Options) -> list[tuple[str, int | None]]:
-    return [(stack, options.zero) for stack in TRAINERS]
+    """Ways of transformers' Trainer; on one GPU, which shards nothing, the plain one if it can."""
+    pairs = [(stack, options.zero) for stack in TRAINERS]
+    alone = options.gpus == 1 and options.offload in (None, "none")
+    return (_able(options, pairs[:1]) if alone else []) or pairs
 
 
 def _able(

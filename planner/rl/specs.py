@@ -29,7 +29,7 @@ class EngineSpec(Spec):
 
 
 class LoopSpec(Spec):
-    """Overheads of a training loop: times of generation over those of a server with the same
+    """Overheads of a training loop: times of generation over a server's with the same
     sequences, of passes over their counterparts in pre-training, and the rate at which every GPU
     receives new weights."""
 

@@ -275,7 +275,9 @@ def _phase_bytes(
     """Bytes of one GPU while each phase runs."""
     memory, plan = train.memory, train.plan
     weights = _bytes_of(train, ("parameters",))
-    extra = weights * job.reference + _bytes_of(train, _HELD) * job.critic
+    # where parameters leave between phases, those of the reference come for its own phase
+    beside = job.reference and "parameters" not in keeps.moves
+    extra = weights * beside + _bytes_of(train, _HELD) * job.critic
     asleep = 0.0 if keeps.sleeps or not pools.colocated else generation.device_bytes
     peak = first(memory.device) + extra + asleep
     outside = first(memory.context) + first(memory.communicators)
@@ -287,11 +289,11 @@ def _phase_bytes(
         _bytes_of(train, _HELD) + first(memory.layer_bytes) + logits + outside + extra + asleep
     )
     stays = tuple(name for name in _HELD if name not in keeps.moves)
-    beside = _bytes_of(train, stays) + extra * (not keeps.moves) if pools.colocated else 0.0
+    states = _bytes_of(train, stays) + extra * (not keeps.moves) if pools.colocated else 0.0
     return {
         "training": peak,
         "log-probabilities": min(scoring, peak),
-        "generation": generation.device_bytes + beside,
+        "generation": generation.device_bytes + states,
     }
 
 

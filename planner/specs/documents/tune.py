@@ -106,7 +106,7 @@ class TuneMethod(Document):
         ),
     ]
     even_micro_batch: Annotated[
-        int | None, key("the largest with an even chance to fit, in its layout", "sequences")
+        int | None, key("the largest with an even chance to fit", "sequences")
     ]
     most_micro_batch: Annotated[
         int | None, key("the largest with a chance of 5 % to fit, likewise", "sequences")

@@ -11,7 +11,7 @@ from planner.formulas.params import parameter_count
 from planner.inputs import tables
 from planner.inputs.cluster import price_of
 from planner.inputs.doubts import unflagged
-from planner.inputs.fine_tuning import TRAINERS, each_of
+from planner.inputs.fine_tuning import TRAINERS, each_of, replicas
 from planner.inputs.scenario import doubts_of
 from planner.inputs.usual import STACKS
 from planner.specs.base import PlanError
@@ -249,7 +249,7 @@ def _micro_batches(
 def _micro_batch(options: Options, count: int) -> dict[str, Any]:
     """Micro-batches of so many examples on the replicas of a request, one a step."""
     each = count * each_of(options)
-    return {"micro_batch": each, "global_batch": each * (options.dp or 1)}
+    return {"micro_batch": each, "global_batch": each * replicas(options)}
 
 
 def _models(tried: Sequence[Attempt], jobs: int) -> list[tuple[FittingModel, ...]]:

@@ -93,6 +93,11 @@ METHODS = (
         {"lora": RANK, "base_precision": "nf4-double", "offload": "activations"},
     ),
     Method(
+        "qlora-cpu",
+        "adapters of every matrix, NF4 base, parameters on the host (FSDP)",
+        {"lora": RANK, "base_precision": "nf4-double", "offload": "parameters"},
+    ),
+    Method(
         "lora-int8",
         "adapters of every matrix, 8-bit base",
         {"lora": RANK, "base_precision": "int8"},

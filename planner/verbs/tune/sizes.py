@@ -31,7 +31,7 @@ class Rung:
 
     size: int
     point: Point
-    larger: tuple[Rung, ...] = ()  # those that its layout fits with less of a chance, ascending
+    larger: tuple[Rung, ...] = ()  # those that fit with less of a chance, ascending
 
 
 def largest(
@@ -74,14 +74,16 @@ def spread(
     changes: Callable[[Options, int], dict[str, Any]],
     jobs: int,
 ) -> list[Rung | None]:
-    """The rungs with the sizes that their layouts fit with each of CHANCES. changes: what a size
-    changes in a request whose layout is fixed."""
+    """The rungs with the sizes that fit with each of CHANCES, in their layouts or in another, which
+    may need less memory. changes: what a size changes in a request."""
     fitting = [rung for rung in rungs if rung is not None]
-    makers, least = [_pinned(rung, changes) for rung in fitting], fitting
+    ways = [[way(rung, changes) for rung in fitting] for way in (_pinned, _open)]
     larger: list[list[Rung]] = [[] for _ in fitting]
+    least = fitting
     for chance in CHANCES:
-        more = largest(makers, sizes, jobs, chance, [rung.size for rung in least])
-        least = [was if rung is None else rung for was, rung in zip(least, more, strict=True)]
+        for makers in ways:
+            more = largest(makers, sizes, jobs, chance, [rung.size for rung in least])
+            least = [was if rung is None else rung for was, rung in zip(least, more, strict=True)]
         for out, rung in zip(larger, least, strict=True):
             out.append(rung)
     left = iter(larger)
@@ -95,6 +97,14 @@ def _pinned(
     fixed = rung.point.taken
     assert fixed is not None  # it fits
     return lambda size: fixed.changed(**changes(fixed, size))
+
+
+def _open(
+    rung: Rung, changes: Callable[[Options, int], dict[str, Any]]
+) -> Callable[[int], Options]:
+    """The request of a rung as it was, whose layout is sought."""
+    request = rung.point.options
+    return lambda size: request.changed(**changes(request, size))
 
 
 def models() -> list[ModelSpec]:
