@@ -83,3 +83,14 @@ def test_a_run_of_samples_has_their_tokens() -> None:
 def test_models_without_images_are_left_as_they_are() -> None:
     model = plans.model()
     assert with_images(Options(model="small"), model) == (model, [])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_layout_of_images_beside_compiled_code_says_that_it_changes_nothing(
+    compiled: bool,
+) -> None:
+    given: dict[str, Any] = {"model": "convnext-base", "gpu": "a100", "gpus": 1, "zero": 0}
+    given |= {"stack": "hf-trainer", "micro_batch": 32, "recompute": "none", "advice": 0}
+    document = api.estimate(Options(**given, channels_last=True, compile=compiled))
+    said = [text for text in document.assumptions if "changes nothing beside --compile" in text]
+    assert bool(said) is compiled
