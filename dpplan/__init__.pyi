@@ -164,6 +164,7 @@ class _SeqLenAndLike(TypedDict, total=False):
     seq_len: int | str | None
     resolution: str | None
     frames: int | None
+    images_per_sample: float | None
     global_batch: int | None
     lengths: str | None
     length_mean: float | str | None
@@ -175,6 +176,11 @@ class _ExpandableSegmentsAndLike(TypedDict, total=False):
 
 class _TokensAndLike(TypedDict, total=False):
     tokens: int | float | str | None
+
+class _SamplesAndLike(TypedDict, total=False):
+    samples: int | str | None
+    grid: float | str | None
+    longest_row: int | str | None
 
 class _LoraAutocastAndLike(TypedDict, total=False):
     lora_autocast: bool | None
@@ -195,10 +201,6 @@ class _ReferenceAndLike(TypedDict, total=False):
     failure_stops: Literal['job', 'replica'] | None
     run_as: Literal['plan', 'project'] | None
     token_bytes: float | None
-
-class _GridAndLike(TypedDict, total=False):
-    grid: float | str | None
-    longest_row: int | str | None
 
 class _JitterAndLike(TypedDict, total=False):
     jitter: float | str | None
@@ -243,9 +245,9 @@ class _EstimateOptions(
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
     _TokensAndLike,
+    _SamplesAndLike,
     _LoraAutocastAndLike,
     _ReferenceAndLike,
-    _GridAndLike,
     _JitterAndLike,
     _SampleBytesAndLike,
     _PrefetchAndLike,
@@ -283,9 +285,9 @@ class _SearchOptions(
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
     _TokensAndLike,
+    _SamplesAndLike,
     _LoraAutocastAndLike,
     _ReferenceAndLike,
-    _GridAndLike,
     _JitterAndLike,
     _SampleBytesAndLike,
     _PrefetchAndLike,
@@ -317,9 +319,9 @@ class _RecommendOptions(
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
     _TokensAndLike,
+    _SamplesAndLike,
     _LoraAutocastAndLike,
     _ReferenceAndLike,
-    _GridAndLike,
     _JitterAndLike,
     _SampleBytesAndLike,
     total=False,
@@ -357,9 +359,9 @@ class _ExportOptions(
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
     _TokensAndLike,
+    _SamplesAndLike,
     _LoraAutocastAndLike,
     _ReferenceAndLike,
-    _GridAndLike,
     _JitterAndLike,
     _SampleBytesAndLike,
     _PrefetchAndLike,
@@ -394,9 +396,9 @@ class _CompareOptions(
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
     _TokensAndLike,
+    _SamplesAndLike,
     _LoraAutocastAndLike,
     _ReferenceAndLike,
-    _GridAndLike,
     _JitterAndLike,
     _SampleBytesAndLike,
     total=False,
@@ -506,9 +508,9 @@ class _ReadOptions(
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
     _TokensAndLike,
+    _SamplesAndLike,
     _LoraAutocastAndLike,
     _ReferenceAndLike,
-    _GridAndLike,
     _JitterAndLike,
     _SampleBytesAndLike,
     _PrefetchAndLike,
@@ -712,9 +714,9 @@ class _CheckOptions(
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
     _TokensAndLike,
+    _SamplesAndLike,
     _LoraAutocastAndLike,
     _ReferenceAndLike,
-    _GridAndLike,
     _JitterAndLike,
     _SampleBytesAndLike,
     total=False,
@@ -773,9 +775,9 @@ class _PreflightOptions(
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
     _TokensAndLike,
+    _SamplesAndLike,
     _LoraAutocastAndLike,
     _ReferenceAndLike,
-    _GridAndLike,
     _JitterAndLike,
     _SampleBytesAndLike,
     _PrefetchAndLike,

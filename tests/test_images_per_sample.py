@@ -69,11 +69,10 @@ def test_what_does_not_go_together(given: dict[str, Any], says: str) -> None:
 
 
 def test_a_run_of_samples_has_their_tokens() -> None:
-    given = {"model": "gpt2", "gpu": "h100", "gpus": 8, "seq_len": 512, "advice": 0}
-    of_samples, of_tokens = (
-        api.estimate(Options(**given, **more), brief=True)
-        for more in ({"samples": 1000}, {"tokens": 512_000})
-    )
+    given: dict[str, Any] = {"model": "gpt2", "gpu": "h100", "gpus": 8, "seq_len": 512}
+    given |= {"advice": 0}
+    of_samples = api.estimate(Options(**given, samples=1000), brief=True)
+    of_tokens = api.estimate(Options(**given, tokens=512_000), brief=True)
     assert of_samples.run == of_tokens.run
     assert of_samples.run is not None
     with pytest.raises(PlanError, match="leave one of them out"):
@@ -83,3 +82,14 @@ def test_a_run_of_samples_has_their_tokens() -> None:
 def test_models_without_images_are_left_as_they_are() -> None:
     model = plans.model()
     assert with_images(Options(model="small"), model) == (model, [])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_layout_of_images_beside_compiled_code_says_that_it_changes_nothing(
+    compiled: bool,
+) -> None:
+    given: dict[str, Any] = {"model": "convnext-base", "gpu": "a100", "gpus": 1, "zero": 0}
+    given |= {"stack": "hf-trainer", "micro_batch": 32, "recompute": "none", "advice": 0}
+    document = api.estimate(Options(**given, channels_last=True, compile=compiled))
+    said = [text for text in document.assumptions if "changes nothing beside --compile" in text]
+    assert bool(said) is compiled

@@ -24,6 +24,8 @@ from planner.evidence.band import (
     LATER,
     NEW_GPU,
     ONE_SIDED,
+    PICTURES,
+    PICTURES_FACTOR,
     UNTIMED_GPU,
     WIDENS,
     WIDTHS,
@@ -226,6 +228,10 @@ def test_novelty_of_a_gpu_falls_with_the_suites_that_show_it() -> None:
         assert math.log(result.ends()[1]) == pytest.approx(0.12 * math.exp(0.6 / (1 + suites)))
     untimed, _ = widened(PLAIN, runs, replace(CASE, gpu="z", tabled=False))
     assert math.log(untimed.ends()[1]) == pytest.approx(math.hypot(0.12, math.log(UNTIMED_GPU)))
+    pictured, parts = widened(PLAIN, runs, replace(CASE, pictured=True))
+    both = math.hypot(0.12, math.log(PICTURES_FACTOR))
+    assert math.log(pictured.ends()[1]) == pytest.approx(both)
+    assert parts[PICTURES] == pytest.approx((math.log(PICTURES_FACTOR) / both) ** 2)
     shown, _ = widened(PLAIN, runs, replace(CASE, gpu="x", tabled=False))
     assert math.log(shown.ends()[1]) == pytest.approx(0.12)
 

@@ -59,6 +59,11 @@ _HIGH_MFU = 0.5
 # a table large GEMMs reach 0.47 to 0.77 of the dense rate under load, a standard deviation of 15 %
 UNTIMED_GPU = 1.2
 UNTIMED = "untimed"
+# half-width of what steps of images add to those of text: the mean errors of eight suites of images
+# (docs/log/images.md), which no width was fitted to, have a standard deviation of 12 %, of which
+# 80 % of a normal distribution lie within 1.28
+PICTURES_FACTOR = 1.16
+PICTURES = "pictures"
 _AS_MUCH = 0.5  # a run that has half of a feature says something of it
 
 
@@ -272,10 +277,12 @@ def widened(widths: Widths, runs: Residuals, case: Case) -> tuple[Spread, dict[s
     faster, slower = (side[0].tolist() for side in sides(lines))
     unstated = dict(zip(FEATURES, slower, strict=True))
     untimed = 0.0 if case.tabled or suites else math.log(UNTIMED_GPU)
-    low = math.hypot(math.exp(below), untimed, *faster)
-    high = math.hypot(math.exp(above), untimed, *slower)
+    pictures = math.log(PICTURES_FACTOR) * case.pictured
+    low = math.hypot(math.exp(below), untimed, pictures, *faster)
+    high = math.hypot(math.exp(above), untimed, pictures, *slower)
     parts = {name: (value / high) ** 2 for name, value in unstated.items() if value > 0}
     parts |= {UNTIMED: (untimed / high) ** 2} if untimed else {}
+    parts |= {PICTURES: (pictures / high) ** 2} if pictures else {}
     fitted = (math.exp(above) / high) ** 2
     factors = {n: max(each[n] + more.get(n, 0.0), 0.0) for n in WIDENS if n != LATER}
     plain = fitted * math.exp(-2 * sum(factors.values()))
@@ -415,6 +422,8 @@ def _widest(runs: Residuals, case: Case, parts: Mapping[str, float]) -> str:
         )
     if name == LATER:
         return f"the width is mostly {WIDENS[LATER]}"
+    if name == PICTURES:
+        return f"the width is mostly the spread between suites of images ({parts[name]:.0%})"
     if name in WIDENS:
         return f"the width is mostly {WIDENS[name]} ({parts[name]:.0%})"
     shown = runs.feature(name) >= _AS_MUCH * case.feature(name)

@@ -152,6 +152,7 @@ class Case:
     features: tuple[float, ...]  # in the order of FEATURES
     mfu: float  # predicted
     tabled: bool = True  # GEMMs of the GPU were timed, whoever did
+    pictured: bool = False  # of images or clips, of which the recorded suites have none
 
     def feature(self, name: str) -> float:
         """One of them."""
@@ -176,4 +177,5 @@ def case_of(
         tuple(features(plan, c, time, islands)[row].tolist()),
         mfu,
         tabled=plan.cluster.gpu.kernels.gemm_efficiency.kind != "assumed",
+        pictured=plan.model.convolves or plan.model.sample in ("image", "clip"),
     )

@@ -443,6 +443,16 @@ def _trained(plan: Plan) -> list[str]:
     ]
 
 
+def _layout_of_images(plan: Plan) -> list[str]:
+    """That a layout of images changes nothing, where it does not."""
+    if not (plan.training.channels_last and plan.training.compile):
+        return []
+    return [
+        "images: torch.compile chooses the layout that kernels of convolutions read;"
+        " --channels-last changes nothing beside --compile"
+    ]
+
+
 def _assumed(plan: Plan, failures: Reliability) -> list[str]:
     stack, clock = plan.stack, sustained_clock(plan)
     ledger = state_ledger(plan)
@@ -456,6 +466,7 @@ def _assumed(plan: Plan, failures: Reliability) -> list[str]:
             f" load ({clock.source})"
         ),
         *_trained(plan),
+        *_layout_of_images(plan),
         *run.assumptions(plan, failures),
         *waiting.assumptions(plan),
     ]

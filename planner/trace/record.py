@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_iter
 
 from planner.trace import classes
 from planner.trace.classes import ATTENTION, BATCHED, CONVOLUTION, FUSABLE, GEMM, Call
+from planner.trace.values import tensors_of
 
 _LABEL = "dpplan"
 OUTSIDE = ""  # region of what is in no block
@@ -159,11 +160,12 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        name = func._schema.name.partition("::")[2]
+        space, _, name = func._schema.name.partition("::")
+        if space == "prim":  # the device of a tensor
+            return result
         kind = classes.kind_of(name)
-        inputs = [x for x in tree_iter((args, kwargs)) if isinstance(x, torch.Tensor)]
-        outputs = [x for x in tree_iter(result) if isinstance(x, torch.Tensor)]
-        if func._schema.name.startswith("prim::") or not outputs:
+        inputs, outputs = tensors_of(args, kwargs), tensors_of(result)
+        if not outputs:
             return result
         before = {x.untyped_storage()._cdata for x in inputs}
         writes = name.endswith("_") or any(

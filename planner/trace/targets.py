@@ -189,6 +189,11 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
             raise TraceError(f"transformers has no class for {type(config).__name__}")
         model_class = None if choice is None else choice._model_mapping[type(config)]
 
+    text = getattr(config, "text_config", None)
+    own = getattr(model_class, "config_class", None)
+    if text is not None and own is not None and not isinstance(config, own):
+        config = text if isinstance(text, own) else config  # a language model alone
+        config.use_cache = False
     register()
     module, given = _running(config, model_class)
     return Target(

@@ -36,7 +36,7 @@ def shapes() -> Iterator[FakeTensorMode]:
 
     def of_values(data: Any, **kwargs: Any) -> torch.Tensor:
         """torch.tensor of lists in which tensors with known values stand for numbers."""
-        return tensor(tree_map(_number, data), **kwargs)
+        return tensor(_numbers(data), **kwargs)
 
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, _Values(fake):
         setattr(torch, "tensor", of_values)  # noqa: B010
@@ -46,8 +46,25 @@ def shapes() -> Iterator[FakeTensorMode]:
             setattr(torch, "tensor", tensor)  # noqa: B010
 
 
-def _number(x: Any) -> Any:
-    """Values of a tensor that are known, as numbers in lists."""
+def tensors_of(*trees: Any) -> list[torch.Tensor]:
+    """Tensors in arguments or results of an operator: of tuples, lists and dicts, which is all that
+    a schema has, faster than pytrees of any class."""
+    out: list[torch.Tensor] = []
+    for x in trees:
+        if isinstance(x, torch.Tensor):
+            out.append(x)
+        elif isinstance(x, list | tuple):
+            out += tensors_of(*x)
+        elif isinstance(x, dict):
+            out += tensors_of(*x.values())
+    return out
+
+
+def _numbers(x: Any) -> Any:
+    """Data with the values of tensors that are known, as numbers in lists."""
+    if isinstance(x, list | tuple):
+        nested = any(isinstance(y, list | tuple | torch.Tensor) for y in x)
+        return [_numbers(y) for y in x] if nested else x
     return x.tolist() if isinstance(x, FakeTensor) and getattr(x, _REAL, None) is not None else x
 
 
@@ -66,7 +83,9 @@ class _Values(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = func._schema.name.partition("::")[2]
+        space, _, name = func._schema.name.partition("::")
+        if space == "prim":  # the device of a tensor
+            return func(*args, **kwargs)
         real = self._real(func, name, args, kwargs)
         if real is None:
             if name.startswith(("index", "_index")) and len(args) > 1:
@@ -107,7 +126,7 @@ class _Values(TorchDispatchMode):
         if name in _OF_SHAPES and args[0].numel() <= _MOST:
             with unset_fake_temporarily():
                 args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])
-        tensors = [x for x in tree_iter((args, kwargs)) if isinstance(x, torch.Tensor)]
+        tensors = tensors_of(args, kwargs)
         if any(x.requires_grad or self._value(x) is None for x in tensors):
             return None
         if not tensors and not _is_small(args, kwargs):

@@ -129,10 +129,22 @@ def _traced(traced: Target, autocast: bool) -> dict[str, Any]:
         recorder.fused(again)
     assert module is not None
     known = head.recognised(module, output, steps, sizes)
-    for recorded, size, (module, inputs) in zip(steps, sizes, runs, strict=True):
+    for recorded, size, (module, inputs) in zip(
+        steps, sizes, runs if _has_time() else [], strict=False
+    ):
         _frozen(recorded, size, module, _with_dtype(inputs, dtype), blocks, known, autocast)
     parts = aggregate.blocks(steps, tuple(sizes), tuple(powers))
     return _model(traced, steps[0], parts, known) | {"seconds": time.monotonic() - started}
+
+
+_FROZEN_FRAC = 0.6  # of the time of the steps that forward passes with frozen weights take, at most
+
+
+def _has_time() -> bool:
+    """Whether the limit of this process leaves room for passes that a model is known without."""
+    seconds, _ = resource.getrlimit(resource.RLIMIT_CPU)
+    unlimited = seconds == resource.RLIM_INFINITY
+    return unlimited or (1 + _FROZEN_FRAC) * time.process_time() < seconds
 
 
 def _frozen(
