@@ -43,7 +43,7 @@ Tried = dict[int, Point]  # by position among the requests of a kind
 
 @dataclass(frozen=True)
 class Tries:
-    """What was tried of each kind."""
+    """The trials of each kind."""
 
     points: list[list[Point]]  # its counts that were searched, ascending
     looked: list[ClusterRow | None]  # the best of those that were only looked at
@@ -112,7 +112,7 @@ class _Trials:
 
     @property
     def tries(self) -> Tries:
-        """What was tried so far."""
+        """The trials so far."""
         looked: list[ClusterRow | None] = []
         for k, of_kind in enumerate(self.rows):
             some = [row for i, row in of_kind.items() if (k, i) in self.rough]
