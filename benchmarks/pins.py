@@ -32,7 +32,7 @@ def words(pinned: Pinned) -> str:
 
 
 def sentence(trials: Sequence[Trial], drawn: int) -> str:
-    """What came of all of them."""
+    """The result of all requests in a sentence."""
     answered = sum(len(each.pinned) for each in trials)
     alike = sum(entry.is_comparable for each in trials for entry in each.pinned)
     violated = [len(each.violations) for each in trials]

@@ -180,7 +180,7 @@ def test_a_node_is_left_idle_where_that_is_faster() -> None:
     fewer = api.estimate(api.read_options({**given, "allow_idle": True}), brief=True)
     assert fewer.step.seconds <= every.step.seconds
     if fewer.cluster.gpus < every.cluster.gpus:
-        assert any("left idle" in text for text in fewer.assumptions)
+        assert any("left idle" in text for text in fewer.without)
         assert "--allow-idle" not in fewer.pick
 
 

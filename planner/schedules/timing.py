@@ -209,16 +209,17 @@ class _Leaves:
 
 
 def _leaves(nodes: list[Action]) -> _Leaves:
-    single = [
-        (n, a.stage, _CODE[a.kind], a.microbatch, 0) for n, a in enumerate(nodes, 1) if not a.parts
-    ]
-    double = [
-        (n, part.stage, _CODE[part.kind], part.microbatch, slot)
-        for n, a in enumerate(nodes, 1)
-        if a.parts
-        for slot, part in enumerate(a.parts)
-    ]
-    return _Leaves(*np.array(single + double, dtype=np.intp).T)
+    parts = [node.parts or (node,) for node in nodes]
+    counts = np.fromiter(map(len, parts), np.intp, len(parts))
+    first = np.cumsum(counts) - counts
+    stages, kinds, microbatches, _ = zip(*itertools.chain.from_iterable(parts), strict=True)
+    return _Leaves(
+        node=np.repeat(np.arange(1, len(nodes) + 1), counts),
+        stage=np.array(stages, dtype=np.intp),
+        kind=np.array([_CODE[kind] for kind in kinds], dtype=np.intp),
+        microbatch=np.array(microbatches, dtype=np.intp),
+        slot=np.arange(len(kinds)) - np.repeat(first, counts),
+    )
 
 
 def _kind(combined: int, stages: int, ranks: int) -> tuple[str, int, int, int]:

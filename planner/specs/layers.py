@@ -36,7 +36,7 @@ class Kind:
     norms: int  # as wide as the model
     tower: str = ""
 
-    @property
+    @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
         """All parts, in the order of the forward pass."""
         return tuple(part for block in self.blocks for part in block)
@@ -50,7 +50,7 @@ class Layers:
     order: tuple[int, ...]
     module: tuple[int, ...]  # kinds of the layers of a module of multi-token prediction
 
-    @property
+    @functools.cached_property
     def counts(self) -> tuple[int, ...]:
         """Layers of every kind."""
         counted = Counter(self.order)

@@ -164,8 +164,8 @@ class ModelSpec(Shape):
     def convolutions(self) -> list[Convolution]:
         """Its convolutions, in the order of the forward pass."""
         layers = layers_of(self)
-        parts = (part for kind in layers.order for part in layers.kinds[kind].parts)
-        return [part for part in parts if isinstance(part, Convolution)]
+        of_kind = [[p for p in kind.parts if isinstance(p, Convolution)] for kind in layers.kinds]
+        return [part for kind in layers.order for part in of_kind[kind]] if any(of_kind) else []
 
     @property
     def convolves(self) -> bool:

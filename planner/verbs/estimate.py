@@ -75,11 +75,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     if options.allow_idle:
         scenario, answer, idle = with_idle(scenario, answer, search)
         options = scenario.options
-    assumptions = (
-        *((idle,) if idle else ()),
-        *scenario.assumptions,
-        *host_update.assumed(answer.chosen, answer.row),
-    )
+    assumptions = (*scenario.assumptions, *host_update.assumed(answer.chosen, answer.row))
     result = report.report(options, answer.chosen, answer.row, assumptions, sensitivities=not brief)
     advice = [] if brief else advise.advice(scenario, answer.chosen, answer.row)
     out = extended(
@@ -90,6 +86,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         doubts=[*scenario.doubts, *doubts(answered_of(result))],
         both_ways=[] if brief else both_ways(options, answer.chosen.plan, result, advice),
         without=[
+            *([idle] if idle else []),
             *advise.deciding(scenario, answer.fits, advice),
             *([] if brief else host_update.without(answer.chosen, answer.row)),
         ],

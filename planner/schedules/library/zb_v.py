@@ -1,10 +1,12 @@
 """ZB-V: two chunks per rank in a V, no bubble within 1F1B's memory. Qi et al. 2023 (arXiv
 2401.10241) section 6, 2405.15362."""
 
+import itertools
+
 import numpy as np
 
 from planner.ledger import Array
-from planner.schedules.base import Action, Actions, Work, forward, input_gradient, weight_gradient
+from planner.schedules.base import FORWARD, INPUT, WEIGHT, Action, Actions, Work
 
 CHUNKS = "two"
 NEEDS = "one micro-batch or more"
@@ -26,40 +28,23 @@ def _rank(p: int, m: int, r: int) -> list[Action]:
     """Warm-up, steady state and drain as if there were 2p - 1 micro-batches; those beyond m are
     left out."""
     down, up, whole = r, 2 * p - 1 - r, max(2 * p - 1, m)
-    out: list[Action] = []
-    done = {(kind, stage): 0 for kind in "FIW" for stage in (down, up)}
-
-    def run(kind: str, stage: int) -> None:
-        i = done[kind, stage]
-        done[kind, stage] += 1
-        if i < m:
-            out.append({"F": forward, "I": input_gradient, "W": weight_gradient}[kind](stage, i))
-
-    for _ in range(2 * (p - r) - 1):
-        run("F", down)
-    for _ in range(r):
-        run("F", up)
-        run("F", down)
-    for _ in range(p - r):
-        for kind in "FIW":
-            run(kind, up)
-    while done["F", up] < done["F", down] or done["F", down] < whole:
-        if done["F", down] < whole:
-            run("F", down)
-        run("I", down)
-        run("W", down)
-        for kind in "FIW":
-            run(kind, up)
-    for _ in range(r):
-        run("I", down)
-        run("I", up)
-    for _ in range(p - r):
-        run("I", down)
-        run("W", down)
-    for stage in (up, down):
-        while done["W", stage] < done["I", stage]:
-            run("W", stage)
-    return out
+    of_up = [(kind, up) for kind in (FORWARD, INPUT, WEIGHT)]
+    cycle = [(INPUT, down), (WEIGHT, down), *of_up]
+    more = whole - (2 * p - r - 1)  # forwards of the stage on the way down, after the warm-up
+    steps = [
+        *[(FORWARD, down)] * (2 * (p - r) - 1),
+        *[(FORWARD, up), (FORWARD, down)] * r,
+        *of_up * (p - r),
+        *[(FORWARD, down), *cycle] * more,
+        *cycle * (whole - p - more),
+        *[(INPUT, down), (INPUT, up)] * r,
+        *[(INPUT, down), (WEIGHT, down)] * (p - r),
+        *[(WEIGHT, up)] * r,
+        *[(WEIGHT, down)] * r,
+    ]
+    numbers = {step: itertools.count() for step in set(steps)}
+    each = ((*step, next(numbers[step])) for step in steps)
+    return [Action(stage, kind, i) for kind, stage, i in each if i < m]
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:

@@ -387,7 +387,7 @@ class Estimate(Report):
         ),
     ]
     without: Annotated[
-        list[str], key("what holds without a default that decides this answer, as sentences")
+        list[str], key("nodes left idle, and what holds without a default that decides this answer")
     ]
     tighter: Annotated[
         Tighter | None,

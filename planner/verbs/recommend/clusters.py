@@ -281,7 +281,7 @@ def _ruled_out(kind: Kind, least: Least) -> str:
 
 
 def _behind(row: ClusterRow) -> str:
-    """What the best count of a kind takes with the software of another kind's pick."""
+    """Time and cost of the best count of a kind, with the software of another kind's pick."""
     cost = "" if row.cost_usd is None else f" and {show(row.cost_usd, 'USD')}"
     takes = show(row.step_seconds, "s") + " a step" if row.days is None else f"{row.days:.3g} days"
     return (

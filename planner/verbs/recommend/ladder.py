@@ -30,11 +30,12 @@ NEAREST = 3
 # seldom take fewer, and fewer save bubbles and communication
 _OF_FEWER = 0.85
 _OF_MORE = 0.5
-# least seconds of a step over those with the software of a pick: of another kind or of a count that
-# is far from it, where up to a ninth is gained by other kernels and overlap, and of a near one
+# least seconds of a step over those with the software of a pick: of a near count of the kind, or of
+# another kind; how many times as many GPUs, or as few, are near: kernels and overlap of a pick
+# that is far away cost a ninth, and once half
+_OF_KIND = 0.93
 _OF_OTHERS = 0.85
-_OF_NEAR = 0.93
-_NEAR = 1.5  # times as many GPUs, or as few
+_NEAR = 1.5
 _SOFTWARE = [name for name, row in rows(Options).items() if row.says.free and name not in LAYOUT]
 
 Tried = dict[int, Point]  # by position among the requests of a kind
@@ -42,7 +43,7 @@ Tried = dict[int, Point]  # by position among the requests of a kind
 
 @dataclass(frozen=True)
 class Tries:
-    """What was tried of each kind."""
+    """The trials of each kind."""
 
     points: list[list[Point]]  # its counts that were searched, ascending
     looked: list[ClusterRow | None]  # the best of those that were only looked at
@@ -111,7 +112,7 @@ class _Trials:
 
     @property
     def tries(self) -> Tries:
-        """What was tried so far."""
+        """The trials so far."""
         looked: list[ClusterRow | None] = []
         for k, of_kind in enumerate(self.rows):
             some = [row for i, row in of_kind.items() if (k, i) in self.rough]
@@ -163,9 +164,9 @@ class _Trials:
         return judged(self.kinds[k].name, point, self.limits, price_of(point.options)).row
 
     def _look_at(self, places: Sequence[tuple[int, int]]) -> None:
-        """Search these positions with the stack, kernels and overlap of the pick of the nearest
-        count of their kind, else of another one: a tenth of the work of a search that settles
-        them. Where it does not fit so, nothing is learnt."""
+        """Search these positions with the stack, kernels and overlap of the pick of a near count of
+        their kind, else of another one: a tenth of the work of a search that settles them. Where
+        there is none or it does not fit so, nothing is learnt."""
         guides = [self._guide(k, i) for k, i in places]
         seen = [(place, guide) for place, guide in zip(places, guides, strict=True) if guide]
         points = self._answers([place for place, _ in seen], [taken for _, (taken, _) in seen])
@@ -176,18 +177,19 @@ class _Trials:
                 self.rough[k, i] = share
 
     def _guide(self, k: int, i: int) -> tuple[Options, float] | None:
-        """A pick that fits, and the least share of a step with its software that a search may
-        find."""
+        """A pick that fits on nearly as many GPUs, and the least share of a step with its software
+        that a search may find; None where there is none."""
         at = self.kinds[k].requests[i].gpus
-        of_kind = [point for point in self.tried[k].values() if point.roomy and point.taken]
-        others = [p for tried in self.tried for p in tried.values() if p.roomy and p.taken]
-        near = min(
-            of_kind or others, key=lambda p: abs(math.log(p.options.gpus / at)), default=None
-        )
-        if near is None or near.taken is None:
-            return None
-        far = max(near.options.gpus / at, at / near.options.gpus) > _NEAR
-        return near.taken, _OF_NEAR if of_kind and not far else _OF_OTHERS
+        for kinds, share in (([k], _OF_KIND), (range(len(self.kinds)), _OF_OTHERS)):
+            near = {
+                max(point.options.gpus / at, at / point.options.gpus): point.taken
+                for kind in kinds
+                for point in self.tried[kind].values()
+                if point.roomy and point.taken is not None
+            }
+            if near and min(near) <= _NEAR:
+                return near[min(near)], share
+        return None
 
     def _learn(self, k: int, row: ClusterRow) -> None:
         if not row.within:
@@ -244,15 +246,18 @@ class _Trials:
     def _least(self, k: int, gpus: int) -> Least | None:
         """The bounds of a kind at so many GPUs, with what its counts that were tried tell."""
         least = self.kinds[k].nearest
-        taken = {
-            row.gpus: row.step_seconds * row.gpus * self.rough.get((k, i), 1.0)
-            for i, row in self.rows[k].items()
-            if row.fits
-        }
-        if least is None or not taken:
+        if least is None:
+            return None
+        taken = {}
+        for i, row in self.rows[k].items():
+            step_gpu_s = row.step_seconds * row.gpus
+            if (share := self.rough.get((k, i))) is None:
+                if row.fits:
+                    taken[row.gpus] = step_gpu_s
+            elif row.gpus == gpus:  # tells of no other count: it may divide badly by itself
+                return least.at_least(share * step_gpu_s)
+        if not taken:
             return least
-        if gpus in taken:
-            return least.at_least(taken[gpus])
         fewer, more = [n for n in taken if n <= gpus], [n for n in taken if n >= gpus]
         floor = min(
             _OF_FEWER * taken[max(fewer)] if fewer else math.inf,
