@@ -33,7 +33,6 @@ WORDS = {
     "tp": ("1", "2"),
     "precision": ("bf16", "fp32"),
     "power_limit": ("300 W", "350 W"),
-    "market": ("spot", "on-demand"),
 }
 TABS = ("/strategies", "/sweep", "/tune", "/run", "/schedule", "/batch", "/recommend")
 STEPS = 7
