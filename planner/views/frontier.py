@@ -86,7 +86,11 @@ def frontier(name: str, title: str, offers: Sequence[Offer], subject: str) -> Ch
         if len(offers) <= _MOST_LABELS or not o.is_beaten(offers)
     ]
     thin = " Hollow: few or poor validated runs." if any(o.thin for o in offers) else ""
-    said = " Dotted: its other sizes that are faster or cheaper." if any(o.sizes for o in offers) else ""
+    said = (
+        " Dotted: its other sizes that are faster or cheaper."
+        if any(o.sizes for o in offers)
+        else ""
+    )
     return Chart(
         name,
         title,
