@@ -86,7 +86,7 @@ def frontier(name: str, title: str, offers: Sequence[Offer], subject: str) -> Ch
         if len(offers) <= _MOST_LABELS or not o.is_beaten(offers)
     ]
     thin = " Hollow: few or poor validated runs." if any(o.thin for o in offers) else ""
-    said = (
+    meaning = (
         " Dotted: its other sizes that are faster or cheaper."
         if any(o.sizes for o in offers)
         else ""
@@ -97,7 +97,7 @@ def frontier(name: str, title: str, offers: Sequence[Offer], subject: str) -> Ch
         "",
         figure(data, axis(unit, FROM_ZERO), axis("USD", FROM_ZERO), annotations=notes),
         caption=f"{subject}; the lines are the 80 % bands. Faint: another takes no more time and no"
-        f" more money.{said}{thin}",
+        f" more money.{meaning}{thin}",
     )
 
 
