@@ -499,7 +499,7 @@ def test_files_of_a_run_are_dropped(page: Page, browser: Browser, address: str) 
     assert violations(page) == []
     saved = Person(page).download(page.get_by_role("link", name="my-cluster.toml", exact=True))
     assert "sustained_clock" in saved.read_text(encoding="utf-8")
-    page.get_by_role("link", name="Apply to the plan").click()
+    page.get_by_role("link", name="Open on the page of plans").click()
     expect(page.locator("h1")).to_contain_text("Llama 3 8B on 64")
     context = browser.new_context(java_script_enabled=False)
     plain = context.new_page()

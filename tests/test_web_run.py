@@ -29,8 +29,8 @@ WAY = ["script", "plan", "fit", "launch", "log", "calibration", "measured", "exp
 def steps(page: str) -> dict[str, str]:
     """The markup of each step by its anchor."""
     sections = page.split('<section class="panel step')[1:]
-    found = {part.split('id="')[1].split('"')[0]: part.split("</section>")[0] for part in sections}
-    return {name: part for name, part in found.items() if not name.startswith("first-")}
+    shown = {part.split('id="')[1].split('"')[0]: part.split("</section>")[0] for part in sections}
+    return {name: part for name, part in shown.items() if not name.startswith("first-")}
 
 
 def written(step: str) -> dict[str, str]:
@@ -41,18 +41,18 @@ def written(step: str) -> dict[str, str]:
 
 def test_one_page_has_every_step_with_the_figures_of_the_commands(client: TestClient) -> None:
     page = client.get("/run", params={**SMALL, "to": "torchtitan"}).text
-    found = steps(page)
-    assert list(found) == WAY
+    shown = steps(page)
+    assert list(shown) == WAY
     assert re.findall(r'<li[^>]*><a href="#(\w+)">', page)[-len(WAY) :] == WAY
     words = [word for name, value in SMALL.items() for word in (f"--{name}", value)]
     estimate = dpplan("estimate", *words, "--json").json()
-    assert show(estimate["step"]["seconds"], "s") in found["plan"]
+    assert show(estimate["step"]["seconds"], "s") in shown["plan"]
     first = estimate["advice"][0]
-    assert show(first["step_seconds"], "s") in found["fit"]
+    assert show(first["step_seconds"], "s") in shown["fit"]
     recipe = dpplan("export", *words, "--to", "torchtitan", "--json").json()
-    assert written(found["launch"]) == {file["name"]: file["text"] for file in recipe["files"]}
+    assert written(shown["launch"]) == {file["name"]: file["text"] for file in recipe["files"]}
     # a change is applied on the page itself, which keeps the framework
-    link = re.search(r'href="(/run\?[^"]*)"[^>]*>Apply', found["fit"])
+    link = re.search(r'href="(/run\?[^"]*)"[^>]*>Apply', shown["fit"])
     assert link
     applied = unescape(link[1])
     assert applied.endswith("#plan")
@@ -80,7 +80,7 @@ def test_a_script_is_still_there_when_its_log_comes(client: TestClient) -> None:
     marked = {name for name in sent if sent.get(f"from.{name}", "").startswith("file|first.sh")}
     assert {"model", "tp"} <= marked
     before = steps(first.text)
-    assert "first.sh" in first.text.split('id="found"')[1]
+    assert "first.sh" in first.text.split('id="shown"')[1]
     log = {"files": ("train.log", (EXAMPLES / "train.log").read_bytes(), "text/plain")}
     second = client.post("/run", data=sent, files=log)
     assert second.status_code == 200
@@ -102,7 +102,7 @@ def test_a_script_is_still_there_when_its_log_comes(client: TestClient) -> None:
 
 
 def test_a_log_alone_is_compared_with_no_default(client: TestClient) -> None:
-    """Nobody chose the model that the page of a plan begins with."""
+    """The model that the page of a plan begins with was not chosen."""
     log = {"files": ("train.log", (EXAMPLES / "train.log").read_bytes(), "text/plain")}
     for given in ({}, dict(sent_by(client.get("/run").text))):
         page = client.post("/run", data=given, files=log).text

@@ -54,7 +54,7 @@ def ask(
 
 
 def linked(page: str, word: str) -> str:
-    """The query of the link of this word, without options of the page alone."""
+    """Query of a link by its word, without options that only the page has."""
     match = re.search(rf'href="([^"]*)">{word}', page)
     assert match, word
     pairs = parse_qsl(urlsplit(unescape(match[1])).query)

@@ -89,8 +89,8 @@ def at(document: dict[str, Any], path: str) -> Any:
 
 
 class _Form(HTMLParser):
-    """What the first form of a page that has this attribute sends when nobody changes it, as a
-    browser without a script does; empty fields are sent, too."""
+    """Fields that the first form of a page with this attribute sends unchanged, as a browser
+    without a script does; empty fields are sent, too."""
 
     def __init__(self, text: str, key: str, value: str) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class _Form(HTMLParser):
 
 
 def sent_by(page: str, key: str = "class", value: str = "tab-form") -> list[tuple[str, str]]:
-    """Fields of a form of a page: that of a tab, or another by an attribute."""
+    """Fields of a form of a page: of a tab, or of another form by an attribute."""
     return _Form(page, key, value).pairs
 
 

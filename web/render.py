@@ -16,6 +16,7 @@ from planner.units import percent
 from planner.views.chart import Chart
 from planner.views.drawn import Leads, nowhere, svg
 from planner.views.page import environment as of_reports
+from planner.views.view import quantity
 from web.texts import TEXTS, text
 
 FOLDER = Path(__file__).parent
@@ -27,7 +28,7 @@ def environment() -> Environment:
     """The templates of web/templates, of the parts, and of the reports."""
     env = of_reports(FOLDER / "templates", *plugins.folders("web/templates"))
     env.globals.update(t=text, texts=TEXTS, send=_SEND, percent=percent)
-    env.filters["data"] = data
+    env.filters.update(data=data, quantity=quantity)
     return env
 
 

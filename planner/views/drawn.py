@@ -17,10 +17,10 @@ from planner.views.svg import HATCHED, drawing, element, hatch, inks, title, wor
 
 WIDTH = 600.0
 _HEIGHT = 330.0
-_LETTER = 7.0  # pixels of a letter, about
-_LINE = 17.0  # of a line of the legend
+_LETTER = 8.5  # pixels of a letter, about, where a narrow page makes it 15 high
+_LINE = 19.0  # of a line of the legend
 _TOP, _RIGHT, _BOTTOM, _LEFT = 12.0, 14.0, 46.0, 62.0
-_MOST_LEFT = 190.0
+_MOST_LEFT = 230.0
 _ROW = 26.0
 _FEWEST = 2  # traces that need names
 _THIN = 12  # pixels from which a field has room for its text

@@ -15,7 +15,7 @@ from planner.specs.documents.estimate import MachineNumber, Report
 from planner.specs.documents.explain import Explained, ExplainedInput
 from planner.specs.documents.explanation import Explanation
 from planner.units import show
-from planner.views.view import Block
+from planner.views.view import Block, quantity
 
 _MOST = 6  # values of an array that are worth printing
 
@@ -63,7 +63,7 @@ def figure_blocks(document: Explanation) -> list[Block]:
     return [
         Block(
             part.title,
-            [f"formulas  {', '.join(dict.fromkeys(call.name for call in part.calls))}"]
+            [f"formulas  {', '.join(dict.fromkeys(quantity(call.name) for call in part.calls))}"]
             if part.calls
             else [],
             ["made of", ">value"],

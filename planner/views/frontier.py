@@ -15,6 +15,7 @@ _MOST_LABELS = 8  # choices from which those that another beats have none
 _UNITS = (("days", 1.0, 2.0), ("hours", 24.0, 0.1), ("minutes", 1440.0, 0.0))
 
 Ends = tuple[float | None, float | None]
+Size = tuple[str, float, float]  # label, days, USD
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Offer:
     says: str
     command: str
     thin: bool = False
-    sizes: Sequence[tuple[str, float, float]] = ()
+    sizes: Sequence[Size] = ()
 
     def is_beaten(self, others: Sequence[Offer]) -> bool:
         """Whether another choice takes no more days and no more money, and less of one."""
@@ -54,10 +55,11 @@ def frontier(name: str, title: str, offers: Sequence[Offer], subject: str) -> Ch
     for offer in offers:
         color, x = colors[offer.kind], offer.days * per_day
         if offer.sizes:
-            along = [(days * per_day, usd) for _, days, usd in offer.sizes]
+            sizes = _unbeaten(offer.sizes)
+            along = [(days * per_day, usd) for _, days, usd in sizes]
             texts = [
                 f"{offer.kind}, {label}: {show(days, 'days')}, {show(usd, 'USD')}"
-                for label, days, usd in offer.sizes
+                for label, days, usd in sizes
             ]
             xs, ys = [at for at, _ in along], [usd for _, usd in along]
             data.append(line("", xs, ys, color, texts, "dot", "circle", showlegend=False))
@@ -84,15 +86,29 @@ def frontier(name: str, title: str, offers: Sequence[Offer], subject: str) -> Ch
         if len(offers) <= _MOST_LABELS or not o.is_beaten(offers)
     ]
     thin = " Hollow: few or poor validated runs." if any(o.thin for o in offers) else ""
-    sizes = " Dotted: its other sizes within the limits." if any(o.sizes for o in offers) else ""
+    meaning = (
+        " Dotted: its other sizes that are faster or cheaper."
+        if any(o.sizes for o in offers)
+        else ""
+    )
     return Chart(
         name,
         title,
         "",
         figure(data, axis(unit, FROM_ZERO), axis("USD", FROM_ZERO), annotations=notes),
         caption=f"{subject}; the lines are the 80 % bands. Faint: another takes no more time and no"
-        f" more money.{sizes}{thin}",
+        f" more money.{meaning}{thin}",
     )
+
+
+def _unbeaten(sizes: Sequence[Size]) -> list[Size]:
+    """Sizes of which no other is both as fast and as cheap, the fastest first: one line without
+    turns back."""
+    out: list[Size] = []
+    for size in sorted(sizes, key=lambda size: size[1:]):
+        if not out or size[2] < out[-1][2]:
+            out.append(size)
+    return out
 
 
 def _band(value: float, ends: Ends, scale: float) -> dict[str, object]:

@@ -19,6 +19,7 @@ from planner.views.chart import Chart
 
 Mark = Literal["yes", "maybe", "no", "here", "now", ""]
 EMPTY = {"", "-"}  # cells without a value: a column of these alone is not shown
+_UNIT = re.compile(r" (?:(?:bytes|flop) per s|(?<!per )s|bytes|flop|frac)$")  # ends a name
 _LABELLED = re.compile(r"(\S(?:.*?\S)?) {2,}(\S.*)")
 
 
@@ -180,6 +181,11 @@ def with_doubts(view: View, document: Any) -> View:
 def words(name: str) -> str:
     """A key or a choice of a document as people read it."""
     return name.replace("_", " ").replace("-", " ")
+
+
+def quantity(name: str) -> str:
+    """The name of a formula or of its input as people read it: its value is shown with the unit."""
+    return _UNIT.sub("", name.replace("_", " "))
 
 
 def labelled(line: str) -> str | tuple[str, str]:

@@ -80,8 +80,8 @@ def page(
     except PlanError as problem:
         error = problem
     if tab.files and read:  # what they say is in the address and in the form from now on
-        own = [(name, text) for name, text in pairs if name in tab.own_rows]
-        pairs = [*read.pairs, *own] if files else pairs
+        alone = [(name, text) for name, text in pairs if name in tab.own_rows]
+        pairs = [*read.pairs, *alone] if files else pairs
     return {
         "form": rendered("tab_form.html", tab=tab, form=form(tab, pairs, error)),
         "answer": body,

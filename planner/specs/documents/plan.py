@@ -115,8 +115,8 @@ class Layout(LayoutChoice):
 
 
 def describe(layout: Layout, *, with_layers: bool = True) -> str:
-    """A layout in one line: only what differs from plain data parallelism. with_layers: layers of
-    each chunk, and those recomputed, too."""
+    """A layout in one line: only what differs from plain data parallelism. with_layers: whether
+    chunks are uneven, and which layers are recomputed, too."""
     degrees = ("tp", "pp", "vpp", "cp", "ep")
     parts = [f"{name} {size}" for name in degrees if (size := getattr(layout, name)) > 1]
     parts.append(f"dp {layout.dp}")
@@ -128,7 +128,7 @@ def describe(layout: Layout, *, with_layers: bool = True) -> str:
     if layout.pp > 1:
         parts.append(layout.schedule)
     if with_layers and layout.pipeline_layout is not UNSET:
-        parts.append(f"chunks {layout.pipeline_layout}")
+        parts.append("uneven chunks")
     if with_layers:
         parts.append(f"recompute {layout.recompute}")
     parts.append(f"micro-batch {layout.micro_batch} x {layout.grad_accum}")

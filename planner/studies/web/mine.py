@@ -44,7 +44,7 @@ _LONG = 30  # rows from which a table is folded
 
 @dataclass(frozen=True, kw_only=True)
 class RunForm(Record):
-    """What the page has beside the options of a plan."""
+    """Options that only the page has."""
 
     GROUP: ClassVar = Group("launch", "Launch files")
 
@@ -134,7 +134,7 @@ def _checked(mine: Mine, files: Mapping[str, bytes]) -> Mine:
 
 
 def _view(mine: Mine, request: TabRequest) -> View:
-    """What was asked in a sentence: of the log, of the recipe, or of the plan."""
+    """The answer in a sentence: of the log, of the recipe, or of the plan."""
     files = _results(mine)
     if mine.checked:
         checked = check_view(mine.checked)
@@ -156,9 +156,9 @@ def _title(mine: Mine) -> str:
 
 def _fits(e: Estimate) -> str:
     """Time and memory of an estimate in a sentence."""
-    said = memory_text(e.memory) if e.memory.fits else short_of(e)
+    sentence = memory_text(e.memory) if e.memory.fits else short_of(e)
     band = span(e.step.low, e.step.high, "s")
-    return f"{show(e.step.seconds, 's')} per step ({band}), {e.memory.verdict}: {said}"
+    return f"{show(e.step.seconds, 's')} per step ({band}), {e.memory.verdict}: {sentence}"
 
 
 # ------------------------------------------------------------------------------------- the steps
@@ -221,16 +221,20 @@ def _folded(block: Block) -> Block:
 
 
 def _cure(mine: Mine, estimate: Estimate) -> View:
-    """What makes it fit, or faster: in words of the files, else as changes of the plan."""
+    """Changes that make it fit, or faster: in words of the files, else of the plan."""
     fits = estimate.memory.fits
-    said = "It fits. What would be faster" if fits else f"It does not fit: {short_of(estimate)}"
+    sentence = "It fits. What would be faster" if fits else f"It does not fit: {short_of(estimate)}"
     if mine.recipe and mine.recipe.estimate:
         blocks = change_blocks(mine.recipe, mine.recipe.estimate)
-        return View("Fit", said, "yes" if fits else "no", parts=blocks, links=_changes(mine))
+        return View("Fit", sentence, "yes" if fits else "no", parts=blocks, links=_changes(mine))
     parts = [advice_block(estimate, estimate.advice)] if estimate.advice else []
     if not parts:
-        said = "It fits, and no single change tried is faster" if fits else f"{said}; nothing helps"
-    return View("Fit", said, "yes" if fits else "no", parts=parts)
+        sentence = (
+            "It fits, and no single change tried is faster"
+            if fits
+            else f"{sentence}; nothing helps"
+        )
+    return View("Fit", sentence, "yes" if fits else "no", parts=parts)
 
 
 def _changes(mine: Mine) -> list[Link]:
