@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib.metadata import distribution
-from pathlib import Path
 
 import grimp
 import pytest
