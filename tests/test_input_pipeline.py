@@ -237,8 +237,8 @@ def test_the_workers_and_bandwidth_that_are_named_suffice(
     assert needs(storage_bytes_per_s=result.bytes_per_s * (1 + 1e-9)).wait_s == 0
 
 
-REQUEST = ("estimate", "--model", "llama-2-7b", "--gpu", "h100", "--gpus", 64, "--advice", 0)
-REQUEST += ("--stack", "megatron-core", "--stack-defaults")
+REQUEST: tuple[object, ...] = ("estimate", "--model", "llama-2-7b", "--gpu", "h100", "--gpus", 64)
+REQUEST += ("--advice", 0, "--stack", "megatron-core", "--stack-defaults")
 
 
 def test_tokens_are_a_trickle() -> None:

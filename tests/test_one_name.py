@@ -39,8 +39,8 @@ EXPERTS += ("--stack-defaults",)
 PLAIN = ("--stack", "pytorch-fsdp", "--stack-defaults")
 FREE = ("--model", "gpt2", "--gpu", "h100", "--gpus", 8)
 SMALL = (*FREE, *PLAIN)
-CARD = ("--model", "llama-3.1-8b", "--gpu", "rtx4090", "--gpus", 2, "--stack", "megatron-core")
-CARD += ("--stack-defaults",)
+CARD: Words = ("--model", "llama-3.1-8b", "--gpu", "rtx4090", "--gpus", 2)
+CARD += ("--stack", "megatron-core", "--stack-defaults")
 NODE: Words = (
     "--model",
     "llama-2-7b",

@@ -70,8 +70,8 @@ def test_the_format_of_the_example_is_read(example: Path) -> None:
 
 
 def test_the_mechanism_of_the_example_acts(example: Path) -> None:
-    given = ("estimate", "--recipe", FILE, "--gpu", "h100", "--advice", "0", "--json")
-    given += ("--stack-defaults",)
+    words = "estimate --gpu h100 --advice 0 --stack-defaults --json --recipe"
+    given = (*words.split(), FILE)
     off = run(example, *given).json()
     tenth, each = (
         run(example, *given, "--staged-checkpoint", every).json() for every in ("10", "1")
