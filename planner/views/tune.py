@@ -18,7 +18,7 @@ from planner.views.frontier import Offer, frontier
 from planner.views.view import Block, Command, Link, Mark, View
 
 _DAY_S, _HOUR_S = 86400.0, 3600.0
-_ALL = 0.999  # of the tokens: padding of the last row of packed ones is none
+_ALL = 0.999  # share of useful tokens: padding of the last packed row is not shown
 
 
 def view(r: Tuning) -> View:

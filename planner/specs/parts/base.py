@@ -253,7 +253,7 @@ class Kept:
     counted: tuple[tuple[Polynomial, Polynomial], tuple[Polynomial, Polynomial]] | None = None
 
 
-WIDTHS = ("width of the MLP",)  # limits that are no heads
+WIDTHS = ("width of the MLP",)  # limits that are not head counts
 
 
 @dataclass(frozen=True)
