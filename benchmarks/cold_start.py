@@ -56,7 +56,7 @@ CASES: dict[str, tuple[list[str], float | None]] = {
 }
 
 
-# compiled modules are kept and read, as those of an installed package are
+# compiled modules are kept and read, as of an installed package
 ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()

@@ -27,7 +27,7 @@ DEFAULTS = ROOT / "planner" / "data" / "hf_defaults.json"
 CONFIGS = ROOT / "tests" / "data" / "hf_configs.json"
 COUNTS = ROOT / "tests" / "data" / "hf_counts.json"
 
-# types of a nested language model that are no causal language model of their own
+# types of a nested language model without a causal language model class
 FOLLOWED = ("qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text")
 
 # parts of a model beside its language model
@@ -130,7 +130,7 @@ def count(config: Any) -> tuple[int, int]:
     with torch.device("meta"):
         try:
             model = AutoModelForCausalLM.from_config(config)
-        except ImportError:  # of an image library: the language model is built alone
+        except ImportError:  # of an image library: only the language model is built
             model = AutoModelForCausalLM.from_config(config.get_text_config())
         except ValueError:  # no causal language model by itself
             model = AutoModelForImageTextToText.from_config(config)

@@ -106,12 +106,12 @@ _BINARY = {"k": 2.0**10, "ki": 2.0**10, "m": 2.0**20, "mi": 2.0**20}
 MOST_CHARACTERS = 200  # of a number with its unit
 _SHOWN = 40  # characters of it that an error quotes
 
-# commas only between thousands: "1,5 GB" is no number rather than 15 GB. Possessive throughout, so
+# commas only between thousands: "1,5 GB" is refused, not read as 15 GB. Possessive throughout, so
 # that reading takes time proportional to the length
 _NUMBER = re.compile(
     r"([-+]?(?:\d{1,3}(?:,\d{3})++(?![\d,])|\d[\d_]*+|(?=\.\d))"
     r"(?:\.\d*+)?(?:[eE][-+]?\d{1,3}+(?!\d))?)",
-    re.ASCII,  # digits of other scripts are no number
+    re.ASCII,  # digits of other scripts are refused
 )
 _OF_A_GPU = re.compile(r"^gpu[\s-]?(?=\w)", re.IGNORECASE)
 _MONEY = re.compile(r"(?:us\s?)?\$|\b(?:usd|dollars?)\b", re.IGNORECASE)

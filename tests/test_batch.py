@@ -34,6 +34,7 @@ SMALL = {
     "stack": "megatron-core",
     "tokens": "10B",
     "global_batch": 64,
+    "stack_defaults": True,
 }
 REFERENCE = 64 * 512.0  # tokens of a step
 

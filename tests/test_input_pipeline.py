@@ -237,7 +237,8 @@ def test_the_workers_and_bandwidth_that_are_named_suffice(
     assert needs(storage_bytes_per_s=result.bytes_per_s * (1 + 1e-9)).wait_s == 0
 
 
-REQUEST = ("estimate", "--model", "llama-2-7b", "--gpu", "h100", "--gpus", 64)
+REQUEST: tuple[object, ...] = ("estimate", "--model", "llama-2-7b", "--gpu", "h100", "--gpus", 64)
+REQUEST += ("--advice", 0, "--stack", "megatron-core", "--stack-defaults")
 
 
 def test_tokens_are_a_trickle() -> None:
@@ -258,22 +259,7 @@ def test_tokens_are_a_trickle() -> None:
     )
 
 
-LAYOUT = (
-    "--tp",
-    1,
-    "--pp",
-    1,
-    "--cp",
-    1,
-    "--zero",
-    1,
-    "--micro-batch",
-    1,
-    "--recompute",
-    "none",
-    "--stack",
-    "megatron-core",
-)
+LAYOUT = ("--tp", 1, "--pp", 1, "--cp", 1, "--zero", 1, "--micro-batch", 1, "--recompute", "none")
 
 
 def test_large_samples_bind_and_say_what_to_change() -> None:
@@ -327,7 +313,8 @@ def test_wrong_rates() -> None:
 def test_a_scenario_file_says_the_same(tmp_path: Path) -> None:
     file = tmp_path / "scenario.toml"
     file.write_text(
-        'model = "llama-2-7b"\ngpu = "h100"\ngpus = 64\njitter = "0.5%"\nslow_hosts ='
+        'model = "llama-2-7b"\ngpu = "h100"\ngpus = 64\nadvice = 0\n'
+        'stack = "megatron-core"\nstack_defaults = true\njitter = "0.5%"\nslow_hosts ='
         ' 0.005\nslow_factor = 1.2\nlength_mean = 900\nother_gpu = "a100"\nother_share ='
         ' 0.25\nsplit = "proportional"\ntoken_bytes = 4\ndata_storage = "nfs"\nworkers = 2\n'
     )

@@ -63,6 +63,7 @@ def test_only_the_loss_changes() -> None:
 
 def test_the_option() -> None:
     request = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack pytorch-fsdp --zero 3")
+    request += ("--stack-defaults", "--advice", "0")
     plain, parts = (
         dpplan("estimate", *request, *more, "--json").json()
         for more in ((), ("--loss-chunks", "8"))

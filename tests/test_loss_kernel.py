@@ -104,7 +104,8 @@ def test_liger_comes_with_its_other_kernels_where_the_stack_has_them() -> None:
 
 def test_the_option() -> None:
     request: tuple[str, ...] = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack hf-fsdp")
-    request += ("--zero", "3", "--micro-batch", "4", "--recompute", "full")
+    request += ("--zero", "3", "--micro-batch", "4", "--recompute", "full", "--advice", "0")
+    request += ("--stack-defaults",)
     plain, liger = (
         dpplan("estimate", *request, *more, "--json").json()
         for more in ((), ("--loss-kernel", "liger"))

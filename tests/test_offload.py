@@ -192,7 +192,8 @@ def test_only_stacks_that_can_offload_activations() -> None:
 
 def test_the_search_offloads_only_when_asked() -> None:
     request, unasked = (
-        dpplan("estimate", *words, "--json").json() for words in (ASKED, ASKED[:-2])
+        dpplan("estimate", *words, "--stack-defaults", "--json").json()
+        for words in (ASKED, ASKED[:-2])
     )
     assert request["layout"]["offload"] == "activations"
     for report in (unasked["layout"], *(x["layout"] for x in unasked["alternatives"])):
@@ -259,7 +260,18 @@ def test_host_memory_to_load_a_checkpoint() -> None:
     assert (
         "to load one"
         in dpplan(
-            "estimate", "--model", "gpt2", "--gpu", "a100", "--gpus", "8", "--explain", "memory"
+            "estimate",
+            "--model",
+            "gpt2",
+            "--gpu",
+            "a100",
+            "--gpus",
+            "8",
+            "--stack",
+            "pytorch-fsdp",
+            "--stack-defaults",
+            "--explain",
+            "memory",
         ).stdout
     )
 
@@ -294,7 +306,8 @@ def test_copies_share_pcie_with_collectives_of_the_layer() -> None:
     ],
 )
 def test_recommend_offload_says_what_estimate_says(words: str) -> None:
-    document = dpplan("recommend", "offload", *words.split(), "--json").json()
+    given = (*words.split(), "--stack-defaults")
+    document = dpplan("recommend", "offload", *given, "--json").json()
     if document["refused"] is None:
         answers = {
             choice["what"]: dpplan(

@@ -36,8 +36,11 @@ EXPERTS: Words = (
 )
 EXPERTS += ("--pp", 4, "--ep", 8, "--tp", 1, "--recompute", "full", "--micro-batch", 1)
 EXPERTS += ("--stack-defaults",)
-SMALL = ("--model", "gpt2", "--gpu", "h100", "--gpus", 8)
-CARD = ("--model", "llama-3.1-8b", "--gpu", "rtx4090", "--gpus", 2, "--stack", "megatron-core")
+PLAIN = ("--stack", "pytorch-fsdp", "--stack-defaults")
+FREE = ("--model", "gpt2", "--gpu", "h100", "--gpus", 8)
+SMALL = (*FREE, *PLAIN)
+CARD: Words = ("--model", "llama-3.1-8b", "--gpu", "rtx4090", "--gpus", 2)
+CARD += ("--stack", "megatron-core", "--stack-defaults")
 NODE: Words = (
     "--model",
     "llama-2-7b",
@@ -53,7 +56,7 @@ BATCH, RUN = ("--global-batch", 64), ("--global-batch", 64, "--tokens", "10B")
 COMMANDS: dict[str, Words] = {
     "estimate": ("estimate", *PIPELINE, *RUN),
     "estimate, experts": ("estimate", *EXPERTS, *RUN),
-    "estimate, free": ("estimate", *SMALL, *RUN),
+    "estimate, free": ("estimate", *FREE, *RUN),
     "estimate, spot": ("estimate", *PIPELINE, *RUN, "--market", "spot"),
     "estimate, project": ("estimate", *PIPELINE, *RUN, "--as", "project"),
     "search": ("search", *SMALL, *RUN, "--top", 3),
@@ -64,10 +67,10 @@ COMMANDS: dict[str, Words] = {
     "offload, nothing fits": ("recommend", "offload", *CARD, *BATCH),
     "offload, refused": ("recommend", "offload", *NODE, *BATCH),
     "bandwidth": ("recommend", "bandwidth", *PIPELINE, *BATCH, "--jobs", 1),
-    "batch": ("recommend", "batch", *SMALL, "--jobs", 1, "--stack-defaults"),
-    "cluster": ("recommend", "cluster", *SMALL[:4], *RUN, "--max-gpus", 32, "--jobs", 1),
+    "batch": ("recommend", "batch", *SMALL, "--jobs", 1),
+    "cluster": ("recommend", "cluster", *FREE[:4], *PLAIN, *RUN, "--max-gpus", 32, "--jobs", 1),
     "compare": ("compare", *SMALL, "--tokens", "10B", "--vary", "global_batch=64,128", "--jobs", 1),
-    "time to target": ("batch", *SMALL[:4], *RUN, "--sweep", "gpus=8..16"),
+    "time to target": ("batch", *FREE[:4], *PLAIN, *RUN, "--sweep", "gpus=8..16"),
 }
 # numbers of a layout and of a run with it, which have no other meaning under this name
 NAMES = {

@@ -103,7 +103,8 @@ def test_json_is_one_document(verb: str) -> None:
         return
     line = next(given for option, (given, _) in CASES.items() if option.startswith(f"{verb} "))
     words = line.split()
-    text, plain, document = (dpplan(*words, *more) for more in ([], ["--plain"], ["--json"]))
+    text, document = before(tuple(words)), before((*words, "--json"))
+    plain = dpplan(*words, "--plain")
     assert json.loads(document.stdout) is not None
     assert document.stdout != text.stdout
     if "evaluated" not in document.stdout:  # prints how long a search took

@@ -58,7 +58,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_format_of_the_example_is_read(example: Path) -> None:
-    words = ("read", FILE, "--gpu", "h100", "--advice", "0", "--json")
+    words = ("read", FILE, "--gpu", "h100", "--advice", "0", "--stack-defaults", "--json")
     document = run(example, *words).json()
     assert document["kinds"] == ["acme"]
     assert document["counts"]["not understood"] == 0
@@ -70,7 +70,8 @@ def test_the_format_of_the_example_is_read(example: Path) -> None:
 
 
 def test_the_mechanism_of_the_example_acts(example: Path) -> None:
-    given = ("estimate", "--recipe", FILE, "--gpu", "h100", "--advice", "0", "--json")
+    words = "estimate --gpu h100 --advice 0 --stack-defaults --json --recipe"
+    given = (*words.split(), FILE)
     off = run(example, *given).json()
     tenth, each = (
         run(example, *given, "--staged-checkpoint", every).json() for every in ("10", "1")

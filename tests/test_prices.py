@@ -35,6 +35,7 @@ FIXED = {
     "micro_batch": 1,
     "recompute": "none",
     "tokens": "1B",
+    "stack_defaults": True,
 }
 
 
@@ -211,6 +212,7 @@ def test_spot_machines_are_taken_back() -> None:
     """Two nodes, each taken back after 4.4 h on average: the job stops every 2.2 hours and takes
     longer; a stated time between failures is taken as it is."""
     given = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 16, "tokens": "10B", "tp": 2, "pp": 1}
+    given |= {"stack_defaults": True}
     given |= {"zero": 1, "stack": "megatron-core", "recompute": "none", "micro_batch": 1}
 
     def run(**more: Any) -> Run:
@@ -229,6 +231,7 @@ def test_a_notice_that_suffices_for_a_checkpoint_saves_the_work_since_the_last()
     """96 GB are written in 30 s at 20 GB/s and not to NFS: there the job checkpoints as often as it
     is stopped, here as often as it fails, and loses no more than the restarts."""
     given = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 16, "tokens": "10B", "tp": 2, "pp": 1}
+    given |= {"stack_defaults": True}
     given |= {"zero": 1, "stack": "megatron-core", "recompute": "none", "micro_batch": 1}
 
     def run(**more: Any) -> Run:
@@ -260,6 +263,7 @@ def test_consumer_cards_fail_more_often() -> None:
 
 def test_spot_can_cost_more_than_machines_that_are_kept() -> None:
     given = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 128, "tokens": "200B", "tp": 2}
+    given |= {"stack_defaults": True}
     given |= {"pp": 1, "zero": 1, "stack": "megatron-core", "recompute": "none"}
     dear, cheap = (
         api.estimate(api.read_options({**given, "market": market}), brief=True)

@@ -42,6 +42,7 @@ CROSSING = {
     "pp": 2,
     "micro_batch": 1,
     "recompute": "none",
+    "stack_defaults": True,
 }
 
 
@@ -267,6 +268,7 @@ def test_model_out_is_read_back(tmp_path: Path) -> None:
         4,
         "--stack",
         "pytorch-ddp",
+        "--stack-defaults",
     ]
     answer = dpplan("recommend", "model", *words, "--model-out", file, "--json")
     assert answer.status == 0

@@ -174,7 +174,7 @@ def test_drawn_power_and_owned_hardware_by_hand() -> None:
 
 WORDS = (
     "--model llama-2-7b --gpu h100 --gpus 256 --tp 1 --pp 1 --zero 1 --micro-batch 2 --recompute"
-    " none --stack megatron-core"
+    " none --stack megatron-core --stack-defaults"
 )
 
 
@@ -256,7 +256,7 @@ def test_own_hardware_costs_depreciation_and_electricity() -> None:
 
 
 def test_spot_prices_are_listed_ones() -> None:
-    words = "--model gpt2 --gpu h100 --gpus 1 --advice 0 --json --market"
+    words = "--model gpt2 --gpu h100 --gpus 1 --advice 0 --json --stack pytorch-ddp --market"
     spot, demand = (
         dpplan("estimate", *words.split(), m).json()["cluster"] for m in ("spot", "on-demand")
     )

@@ -137,6 +137,7 @@ def test_a_model_gives_seconds_and_bytes() -> None:
         "1",
         "--schedule",
         "1f1b",
+        "--stack-defaults",
     )
     assert (r["schedule"], r["pp"]) == ("1f1b", 4)
     assert r["peak_live_microbatches"] == [4, 3, 2, 1]

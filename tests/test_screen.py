@@ -25,34 +25,35 @@ from planner.views.view import Block, Fixed
 
 RUNS = Path(__file__).parent.parent / "docs" / "examples" / "runs.csv"
 LOG = Path(__file__).parent / "data" / "train.log"
+PLAIN = "--stack megatron-core --stack-defaults"  # kernels are searched for one request
 LAYOUT = "--tp 2 --pp 2 --zero 1 --micro-batch 1 --global-batch 64 --recompute none --schedule 1f1b"
 FIXED = f"--model gpt2 --gpu a100 --gpus 16 {LAYOUT}"
 EVERY = "--tokens 1B --jitter 0.5% --data-storage nfs --require fits"
 REQUESTS = {
-    "estimate": f"estimate {FIXED} {EVERY} --inference",
-    "estimate, all": f"estimate {FIXED} {EVERY} --full --explain",
+    "estimate": f"estimate {FIXED} {EVERY} --inference {PLAIN}",
+    "estimate, all": f"estimate {FIXED} {EVERY} --full --explain {PLAIN}",
     "estimate, roofline": f"estimate {FIXED} --chart roofline --stack-defaults",
     "estimate, crossover": f"estimate {FIXED} --chart crossover --stack-defaults",
     "estimate, searched": "estimate --model llama-70b --gpus 2048 --gpu rtx4090",
     "estimate, too large": "estimate --model llama-2-7b --gpus 1 --gpu rtx4090 --stack"
-    " pytorch-ddp --seq-len 512 --global-batch 8",
-    "search": "search --model llama-2-7b --gpu a100 --gpus 16 --full",
-    "search, nothing": "search --model llama-2-7b --gpu rtx4090 --gpus 2 --stack pytorch-fsdp",
-    "compare": f"compare --model gpt2 --gpus 16 {LAYOUT} --tokens 1B"
-    " --vary gpu=a100,h100,rtx4090 --jobs 1",
-    "compare, swept": f"compare --model gpt2 --gpu a100 {LAYOUT} --tokens 1B"
-    " --sweep gpus=8,16,64 --jobs 1",
-    "recommend": "recommend --model gpt2 --tokens 1B --days 1 --gpu h100 --gpu l40s --jobs 1"
-    " --max-gpus 16 --stack-defaults",
-    "recommend bandwidth": f"recommend bandwidth {FIXED} --jobs 1 --stack-defaults",
-    "recommend batch": "recommend batch --model gpt2 --gpu a100 --gpus 8 --jobs 1 --stack-defaults",
-    "recommend model": "recommend model --model gpt2 --gpu rtx4090 --gpus 1 --jobs 1"
+    " pytorch-ddp --seq-len 512 --global-batch 8 --stack-defaults",
+    "search": f"search --model llama-2-7b --gpu a100 --gpus 16 --full {PLAIN}",
+    "search, nothing": "search --model llama-2-7b --gpu rtx4090 --gpus 2 --stack pytorch-fsdp"
     " --stack-defaults",
-    "recommend offload": "recommend offload --model gpt2 --gpu a100 --gpus 8",
+    "compare": f"compare --model gpt2 --gpus 16 {LAYOUT} --tokens 1B"
+    f" --vary gpu=a100,h100,rtx4090 --jobs 1 {PLAIN}",
+    "compare, swept": f"compare --model gpt2 --gpu a100 {LAYOUT} --tokens 1B"
+    f" --sweep gpus=8,16,64 --jobs 1 {PLAIN}",
+    "recommend": "recommend --model gpt2 --tokens 1B --days 1 --gpu h100 --gpu l40s --jobs 1"
+    f" --max-gpus 16 {PLAIN}",
+    "recommend bandwidth": f"recommend bandwidth {FIXED} --jobs 1 --stack-defaults",
+    "recommend batch": f"recommend batch --model gpt2 --gpu a100 --gpus 8 --jobs 1 {PLAIN}",
+    "recommend model": f"recommend model --model gpt2 --gpu rtx4090 --gpus 1 --jobs 1 {PLAIN}",
+    "recommend offload": f"recommend offload --model gpt2 --gpu a100 --gpus 8 {PLAIN}",
     "batch": "batch --model gpt2 --gpu a100 --sweep gpus=8,16 --global-batch 64 --tokens 1B"
-    " --learning-rate 3e-4 --warmup 8M --jobs 1 --stack-defaults",
+    f" --learning-rate 3e-4 --warmup 8M --jobs 1 {PLAIN}",
     "tune": "tune --model qwen2.5-0.5b --gpu rtx4090 --length-mean 300 --jobs 1"
-    " --method qlora-offloaded+full-paged --stack-defaults",
+    " --method qlora-offloaded+full-paged --stack-defaults --stack hf-trainer",
     "read": "read tests/data/recipes/megatron.sh --gpu h100 --gpus 32 --full",
     "rl": "rl --model qwen2.5-0.5b --gpu h100 --gpus 4 --ahead 1 --algorithm ppo --stack-defaults",
     "rl, nothing": "rl --model llama-2-70b --gpu rtx4090 --gpus 2",

@@ -201,18 +201,22 @@ def test_search_and_estimate_agree() -> None:
     assert report["stragglers"]["mixed"]["together_s"] < report["stragglers"]["mixed"]["other_s"]
 
 
+PLAIN = "--stack megatron-core --stack-defaults"  # kernels are searched in the test above
+
+
 def test_a_comparison_keeps_requests_apart() -> None:
     document = dpplan(
-        *argv("compare --model gpt2-xl --gpu a100 --gpus 16 --vary jitter=0,0.02,0.04 --json")
+        *argv(
+            f"compare --model gpt2-xl --gpu a100 --gpus 16 --vary jitter=0,0.02,0.04 --json {PLAIN}"
+        )
     ).json()
     steps = [row["step"]["seconds"] for row in document["points"]]
     assert steps[0] < steps[1] < steps[2]
-    alone = dpplan(
-        "estimate", "--model", "gpt2-xl", "--gpu", "a100", "--gpus", 16, "--jitter", 0.04, "--json"
-    ).json()
+    words = f"estimate --model gpt2-xl --gpu a100 --gpus 16 --jitter 0.04 --json {PLAIN}"
+    alone = dpplan(*argv(words)).json()
     assert steps[2] == pytest.approx(alone["step"]["seconds"], rel=1e-9)
     sizes = dpplan(
-        *argv("compare --model gpt2-xl --gpu a100 --vary gpus=16,32 --jitter 0.04 --json")
+        *argv(f"compare --model gpt2-xl --gpu a100 --vary gpus=16,32 --jitter 0.04 --json {PLAIN}")
     ).json()
     assert sizes["points"][0]["step"]["seconds"] == pytest.approx(
         alone["step"]["seconds"], rel=1e-9
@@ -266,7 +270,8 @@ def test_wrong_requests(words: tuple[str, ...], texts: tuple[str, ...]) -> None:
 
 def test_packing_beside_blocks_is_refused_where_it_is_asked_for() -> None:
     """A query of Llama 4 sees its block of the sequence, wherever its document begins."""
-    request = ("--model", "llama-4-scout", "--gpu", "h100", "--gpus", 64, "--length-mean", 800)
+    words = f"--model llama-4-scout --gpu h100 --gpus 64 --length-mean 800 {PLAIN}"
+    request = argv(words)
     refused(dpplan("estimate", *request, "--packing", "packed"), "--packing", "padded")
     document = dpplan("estimate", *request, "--json").json()
     assert document["stragglers"]["lengths"]["packing"] == "padded"

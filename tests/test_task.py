@@ -93,6 +93,7 @@ def test_what_an_objective_does_not_have_is_refused() -> None:
 def test_pairs_are_two_sequences_of_the_data() -> None:
     """1,000 pairs at per_device_train_batch_size 1 of TRL: 1,000 micro-batches of two sequences."""
     given = {name: ONE[name] for name in ("model", "gpu", "seq_len")}
+    given |= {"stack_defaults": True}
     options = TuneOptions(method="full-bf16", examples=1000, jobs=1)
     first, pairs = (tune(options, {**given, **more}) for more in ({}, {"task": "dpo"}))
     assert (first.data.sequences, pairs.data.sequences) == (1000, 2000)

@@ -29,7 +29,7 @@ from web.work import Busy, Ended, Fault, Gone, Unstarted
 __all__ = ["MAX_GPUS", "app", "create"]
 
 _FAULT = 500
-_CLOSED = 499  # the browser went away: nobody reads this
+_CLOSED = 499  # the browser went away: this is not read
 
 
 # faults of the server, or of all who ask at once: status, and sentence

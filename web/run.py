@@ -99,7 +99,7 @@ async def _waited(
     future = asyncio.wrap_future(job.future)
     future.add_done_callback(
         lambda f: f.cancelled() or f.exception()
-    )  # seen, also where nobody waits any more
+    )  # recorded, also where the client has left
     gone: float | None = None  # since when the browser is
     seen = 0
     try:

@@ -37,7 +37,7 @@ class Recipe:
         return 2.0 if self.transposed or architecture in _ONE_LAYOUT else 1.0
 
 
-# units for 8 bit that multiply rows by columns alone, so that gradients need transposed copies
+# 8-bit units that only multiply rows by columns, so that gradients need transposed copies
 _ONE_LAYOUT = ("ada", "hopper")
 
 RECIPES: dict[str, Recipe] = {

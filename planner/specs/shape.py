@@ -33,8 +33,8 @@ class Tower(Spec):
 
     name: str = Field(min_length=1, max_length=100)
     tokens: int = Field(ge=1, le=MAX_POSITIONS)  # per sample
-    with_sequence: bool = False  # and those of the sequence, side by side
-    hidden: int | None = MaybeWidth  # None: that of the model
+    with_sequence: bool = False  # concatenated with the tokens of the sequence
+    hidden: int | None = MaybeWidth  # None: the model's
 
     def length(self, seq_len: int) -> int:
         """Tokens per sample, given the sequence length."""
@@ -48,7 +48,7 @@ class Shape(Spec):
     hidden: int = Width
     parts: tuple[AnyPart, ...] = Field(default=(), strict=False)  # of the layers, by name
     stack: tuple[Repeat, ...] = Field(default=(), strict=False)  # the layers, in order
-    towers: tuple[Tower, ...] = Field(default=(), strict=False)  # beside that of the sequence
+    towers: tuple[Tower, ...] = Field(default=(), strict=False)  # beside the tower of the sequence
     head_tower: str = ""  # whose tokens the head reads
     norms_per_block: int = Field(default=1, ge=0, le=4)  # 2: before and after each
     mtp: int = Field(default=0, ge=0, le=100)  # modules of multi-token prediction

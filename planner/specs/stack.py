@@ -39,7 +39,7 @@ class Supports(Spec):
 
     zero: list[ZeroStage]
     hybrid_shard: bool = False
-    hybrid_zero: ZeroStage = 3  # the least ZeRO stage whose shards may be those of a group
+    hybrid_zero: ZeroStage = 3  # lowest ZeRO stage that may shard within a group
     tensor: bool = False
     sequence_parallel: bool = False
     pipeline: bool = False
@@ -59,7 +59,7 @@ class Supports(Spec):
     cuda_graphs: tuple[GraphScope, ...] = Field(default=("none",), min_length=1, strict=False)
     schedules: tuple[ScheduleName, ...] = Field(default=("1f1b",), min_length=1, strict=False)
     recompute: list[RecomputeKind] = Field(min_length=1)
-    # what it runs where it is asked for, and no search tries by itself
+    # what it runs on request only: no search tries it
     parallel_on_request: tuple[Degree, ...] = Field(default=(), strict=False)
     zero_on_request: tuple[ZeroStage, ...] = Field(default=(), strict=False)
     recompute_on_request: tuple[RecomputeKind, ...] = Field(default=(), strict=False)
@@ -150,7 +150,7 @@ class StateBytes(Spec):
     narrow_moments: bool = False  # moments are in the type of weights in 16 bit
     # ZeRO-1 reduces gradients into the rank's part in the last backward pass, and frees the rest
     parts_reduced: bool = False
-    # FSDP reduces gradients of the last micro-batch alone, and keeps whole ones until then
+    # FSDP reduces gradients only after the last micro-batch and keeps them whole until then
     whole_gradients: bool = False
     # codes of a quantised base that its library keeps in buffers are sharded as parameters are
     shards_buffers: bool = False
@@ -178,7 +178,7 @@ class LowPrecision(Spec):
     """Training in 8 and 4 bit."""
 
     recipes: tuple[Precision, ...] = Field(default=(), strict=False)  # the one called fp8 first
-    # recipes under which the model keeps its weights in the format alone, the master copy apart;
+    # recipes under which the model keeps its weights only in the format, beside a master copy;
     # under the others 16-bit weights stay, and copies beside them through a step
     weights: tuple[Precision, ...] = Field(default=(), strict=False)
     weight_copies: bool = False  # those copies stay from the first micro-batch on
@@ -230,7 +230,7 @@ class Activations(Spec):
     joined_rotary: bool = False
     # values are a view of one product with queries and keys, which rotation copies
     joint_views: bool = False
-    # scores are written to a buffer that stays, where attention is no FlashAttention
+    # scores are written to a persistent buffer, where attention is not FlashAttention
     score_buffer: bool = False
 
 
@@ -251,7 +251,7 @@ class Fusion(Spec):
     )  # architectures on which gated experts in fp8 are one fused grouped GEMM, captured
     liger: bool = False  # a fused cross-entropy comes with Liger's norm, RoPE and gate
     fused_adapters: bool = False  # products of adapters are added inside the GEMMs of their matrix
-    loss: LossKernel | None = None  # of the head where none is asked for; none: torch operators
+    loss: LossKernel | None = None  # of the head by default; none: torch operators
     joint_qkv: bool  # queries, keys and values are one GEMM
     joint_gate: bool  # gate and up projection are one GEMM
     # bandwidth of elementwise kernels on an unlimited memory: bytes in flight over latency
@@ -406,7 +406,7 @@ class StackSpec(Spec):
     overlap: Overlap
     experts: ExpertWork = Field(default_factory=ExpertWork)
     launch: Launch
-    unstated: Unstated = Field(default_factory=Unstated)  # for runs alone, see validation
+    unstated: Unstated = Field(default_factory=Unstated)  # for measured runs only, see validation
     vocab_multiple: int = Field(default=1, ge=1, le=1_000_000)  # logits are padded to this times tp
     selective: Selective = "attention"  # what its selective recomputation drops
     recompute_stops_early: bool = (
@@ -421,7 +421,7 @@ class StackSpec(Spec):
         Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
     )
     fragmentation_frac: Fraction  # reserved over allocated, minus one
-    # whose GEMM workspaces are in torch's allocator: those of torch, or Transformer Engine's too
+    # GEMM workspaces in torch's allocator: torch's own, or also Transformer Engine's
     workspaces: Literal["none", "torch", "transformer-engine"] = "torch"
     expandable_segments: bool = False  # its recipes let the allocator's segments grow
     loading: Literal["shard", "whole"] = (

@@ -96,7 +96,7 @@ class TrainingSpec(Spec):
 
     # a mixture of experts
     etp: int | None = Field(default=None, ge=1, le=1_000_000)  # ranks that split every expert
-    expert_kernels: ExpertKernels | None = None  # how those of a rank are computed
+    expert_kernels: ExpertKernels | None = None  # how a rank computes its experts
     dispatcher: DispatcherName | None = None  # how tokens reach the ranks of their experts
     # tokens of the fullest rank of experts over the mean, and what it may have at most
     expert_load: float = Field(default=1.0, ge=1, le=1000)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 GEMM, BATCHED, ATTENTION, CONVOLUTION = "gemm", "batched", "attention", "convolution"
-# classes whose time is that of the memory; chains of the fusable ones are one kernel compiled
+# memory-bound classes; chains of the fusable ones are one kernel compiled
 FUSABLE = ("elementwise", "copy", "reduction", "softmax", "normalisation")
 _CLASSES = {
     "": (  # no kernel

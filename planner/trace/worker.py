@@ -274,7 +274,7 @@ def main() -> None:
     request = json.loads(sys.argv[1])
     answer: dict[str, Any]
     out = os.dup(1)
-    os.dup2(2, 1)  # what the module prints is no answer
+    os.dup2(2, 1)  # output of the module is not part of the answer
     limit(request["memory_bytes"], request["seconds"])
     text = request["target"]
     try:

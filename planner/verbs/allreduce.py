@@ -35,7 +35,7 @@ from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
 
 _SMALLEST, _LARGEST = 2.0**10, 2.0**33  # bytes of the map and of crossovers: 1 KiB to 8 GiB
-_SIZES = tuple(2.0**power for power in range(12, 34, 3))  # of the table when none are asked for
+_SIZES = tuple(2.0**power for power in range(12, 34, 3))  # of the table by default
 _MAP_COLUMNS = 47  # two per power of two between the ends, and one
 _MODEL = "gpt2"  # any: a plan has one
 

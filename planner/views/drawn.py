@@ -25,7 +25,7 @@ _ROW = 26.0
 _FEWEST = 2  # traces that need names
 _THIN = 12  # pixels from which a field has room for its text
 _EDGE = 8.0  # of the legend
-_MOST_MARKS = 300  # of a trace that are drawn and told each by itself
+_MOST_MARKS = 300  # of a trace, each drawn with a label of its own
 
 Leads = Callable[[Any], str | None]
 """The address that a point leads to, of what a figure keeps with it."""

@@ -18,7 +18,7 @@ from functools import cached_property
 from planner.units import UNIT_WORDS
 from planner.views.view import Block, Fixed
 
-PIPED = 100  # characters of a line when nobody says how wide the screen is
+PIPED = 100  # characters of a line where the width of the screen is unknown
 _NARROWEST = 40
 _GAP = "  "
 _HANG = 2  # characters by which the second line of a sentence is indented

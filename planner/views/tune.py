@@ -9,6 +9,7 @@ from dataclasses import replace
 from planner.specs.document import UNSET
 from planner.specs.documents.tune import TuneMethod, Tuning
 from planner.specs.options.recommend import GOALS, Goal, least_chance
+from planner.specs.options.tune import FEW_CARDS
 from planner.units import chance_text, show, span
 from planner.views.cells import Cell
 from planner.views.chart import Chart
@@ -17,8 +18,7 @@ from planner.views.frontier import Offer, frontier
 from planner.views.view import Block, Command, Link, Mark, View
 
 _DAY_S, _HOUR_S = 86400.0, 3600.0
-_FEW = 4  # kinds of card that are shown also where nothing fits
-_ALL = 0.999  # of the tokens: padding of the last row of packed ones is none
+_ALL = 0.999  # share of useful tokens: padding of the last packed row is not shown
 
 
 def view(r: Tuning) -> View:
@@ -58,7 +58,7 @@ def _of_cards(r: Tuning) -> View:
     titles = list(dict.fromkeys(card.gpu_title for card in r.cards))
     on = f"of each of {len(titles)} cards" if len(titles) > 1 else f"x {titles[0]}"
     # the cards of which more than the run is known
-    named = [card for card in r.cards if len(r.cards) <= _FEW or _is_detailed(card)]
+    named = [card for card in r.cards if len(r.cards) <= FEW_CARDS or _is_detailed(card)]
     return View(
         f"Fine-tuning of {r.model.title} on {_count(r)} {on}",
         "; ".join(named_choices) or none,
@@ -145,7 +145,7 @@ def _matrix(r: Tuning, best: Mapping[Goal, _Choice]) -> Block:
     for title, cards in kinds.items():
         cells = [_best_of(cards, i, _least(r)) for i in range(len(r.methods))]
         fitting = [pair for pair in cells if pair[1].fits]
-        if not fitting and len(kinds) > _FEW:
+        if not fitting and len(kinds) > FEW_CARDS:
             bare.append(title)
             continue
         known = [pair for pair in fitting or cells if pair[1].memory]
@@ -163,7 +163,7 @@ def _matrix(r: Tuning, best: Mapping[Goal, _Choice]) -> Block:
         _data(r),
         ["card", *(row.name for row in r.methods)],
         rows,
-        order="as requested" if len(kinds) <= _FEW else "",
+        order="as requested" if len(kinds) <= FEW_CARDS else "",
         lead=True,
         marks=marks,
         links=links,

@@ -16,7 +16,7 @@ from planner.views import compare as shown
 from planner.views.view import View
 from web.tabs.base import Answers, TabRequest
 
-_OVER = "gpus"  # what is swept where nobody says
+_OVER = "gpus"  # what is swept by default
 _AROUND = 8  # times below and above the current value, where no values are given
 
 

@@ -162,7 +162,7 @@ def _declared(part: Any) -> dict[str, tuple[Any, option]]:
     annotations = inspect.get_annotations(part)
     written = any(isinstance(each, str) for each in annotations.values())
     hints = hints_of(part, include_extras=True) if written else annotations
-    # a field that is not compared is no option: it says where options come from
+    # fields that are not compared are not options: they record where options come from
     known = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
     fields = {field.name for field in known if field.compare}
     out, plain = {}, []

@@ -7,7 +7,8 @@ from planner.specs.options.own import Shared
 from planner.specs.options.row import Group
 
 ANY = "any"
-RANK = 16  # of adapters: a choice, that of most recipes
+RANK = 16  # of adapters: a choice, as most recipes have it
+FEW_CARDS = 4  # up to so many, each is shown where nothing fits, with its contexts and batches
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,8 @@ PHASES = frozenset({"rl"})  # whose steps of training are one phase among others
 WHOLE_STEPS = REQUESTS - PARTS - PHASES
 RUNS = REQUESTS - PHASES - {"schedule", "strategies", "recommend offload"}  # about the whole run
 SEARCHES = REQUESTS - {"strategies"}  # whose layout is searched
-LINKS = frozenset({"allreduce", "batchnorm"})  # about links alone
-INPUT = frozenset({"input"})  # about loading alone
+LINKS = frozenset({"allreduce", "batchnorm"})  # about links only
+INPUT = frozenset({"input"})  # about loading only
 METHODS = frozenset({"tune"})  # that sets what its methods of fine-tuning differ in
 OF_METHODS = "is set by each method (--method); ask `dpplan estimate` for another"
 # verbs that take what another takes, since they ask it
@@ -37,5 +37,5 @@ NO_READING = "is of the host while weights are read, which this verb does not lo
 TWO_KINDS = WHOLE_STEPS - {"recommend cluster"}
 ONE_KIND = "is of a second GPU type, which this verb does not look at"
 LOADS = WHOLE_STEPS - {"strategies"} | INPUT
-# verbs that tell waiting for data alone; others also how much of everything keeps up
+# verbs that print only the wait for data; others also the throughput that the input sustains
 WAITS = LOADS - {"estimate", "search"} - INPUT

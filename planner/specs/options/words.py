@@ -9,7 +9,7 @@ from typing import Any
 from planner.specs.options.row import Alias, Row
 from planner.units import in_unit, parse, parse_context, parse_count, parse_whole
 
-_ALIKE = 0.6  # likeness below which a word is no spelling of another (difflib's default)
+_ALIKE = 0.6  # similarity below which a word is not a misspelling of another (difflib's default)
 
 
 def plain(word: str) -> str:

@@ -39,7 +39,7 @@ class Attention(Part):
     mask: Mask = "causal"
     window: int | None = Positions  # sliding window in tokens
     chunk: int | None = Positions  # tokens attend inside blocks of so many (Llama 4)
-    joined: int | None = Positions  # more keys than those of the sequence, of another tower
+    joined: int | None = Positions  # additional keys, from another tower
     keys: int | None = Positions  # tokens attended to, where they are not those that ask
     scores_biased: bool = False  # a learned bias of every score, which keeps the scores (T5)
     rotary: bool = True
@@ -58,7 +58,7 @@ class Attention(Part):
         if self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
         if self.values_are_keys and self.values != self.head_dim:
-            raise ValueError("values_are_keys: value_dim must be that of head_dim; leave it out")
+            raise ValueError("values_are_keys: value_dim must equal head_dim; leave it out")
         return self
 
     @property

@@ -254,7 +254,7 @@ class Kept:
     frozen: tuple[Polynomial, Polynomial] | None = None  # the same beside frozen weights
 
 
-WIDTHS = ("width of the MLP",)  # limits that are no heads
+WIDTHS = ("width of the MLP",)  # limits that are not head counts
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from planner.studies.documents.check import NextRun
 from planner.studies.validate import design, fit
 from planner.studies.validate.parameters import PLATFORM, Parameter
 
-# layouts that are looked at: several of a combination of degrees differ in micro-batch alone
+# layouts that are looked at: several of a combination of degrees differ only in micro-batch
 _FASTEST = 96
 _CANDIDATES = 24
 # spread of the log error of a layout around what its calibrated platform has in common, which

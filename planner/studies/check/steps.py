@@ -13,7 +13,7 @@ from planner.studies.logs.contents import Log, Step
 
 _SETTLED = 0.10  # above the middle of the second half, from which a first step is warm-up
 _LONGER = 0.05  # above the middle, from which a step after an event is its cost
-_STALLED = 1.5  # times the middle, from which a step without a reason is no step of its kind
+_STALLED = 1.5  # times the middle, from which a step without a reason is an outlier
 _SPREADS = 4.0  # robust standard deviations within which steps are alike
 _NORMAL = 1.4826  # standard deviation over median deviation of a normal distribution
 _TAIL = 0.1  # share of steps below `low`, and above `high`

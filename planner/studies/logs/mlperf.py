@@ -55,7 +55,7 @@ class Mlperf(Reader):
         elif key == "train_loss" and samples is not None:
             self._loss(now, samples)
         elif key == "eval_start":
-            self._before = None  # what is between is no step
+            self._before = None  # an interval that is not a step
             self.event("evaluation")
         elif key == "block_start" and samples is not None:
             self._block = now, samples

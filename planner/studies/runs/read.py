@@ -247,7 +247,7 @@ def _attention(half: Half) -> None:
     on_chip = scores_on_chip(stack.fusion.attention)
     if "attention" not in words:
         if "transformer_engine" in words and stack.family != "jax":
-            # as its DotProductAttention chooses; in JAX behind NVTE_FUSED_ATTN alone
+            # as its DotProductAttention chooses; in JAX only behind NVTE_FUSED_ATTN
             half.say("transformer_engine", "attention", "cudnn")
         elif half.get("flash_attention") is False and on_chip:
             answer.state("attention", "fused_softmax", "flash_attention")

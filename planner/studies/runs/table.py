@@ -133,7 +133,7 @@ NEUTRAL = frozenset(
         "trainer",
     }
 )
-# of kernels alone: nothing where the row has no time
+# of kernels only: nothing where the row has no time
 OF_TIME = frozenset({"deterministic", "no_wgrad_fusion", "delay_wgrad", "router_fusion"})
 
 

@@ -53,7 +53,7 @@ class _Plain(pickle.Unpickler):
 def main() -> None:
     import resource
 
-    gc.disable()  # a million containers, none of them garbage
+    gc.disable()  # a million containers, all of them alive
     limits = {
         resource.RLIMIT_AS: int(sys.argv[1]),
         resource.RLIMIT_CPU: int(sys.argv[2]),

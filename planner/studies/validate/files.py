@@ -56,7 +56,7 @@ def read_all(paths: Sequence[Path], suites: Sequence[str] = ()) -> list[Row]:
     files: list[Path] = []
     recipes: list[Row] = []
     for path in paths or (SHIPPED,):
-        is_folder = os.path.isdir(path)  # a name that no file can have is none; reading it says why
+        is_folder = os.path.isdir(path)  # an impossible name is not a folder; reading it says why
         if is_folder and (table := _table_of(path)):
             from planner.studies.validate.folders import (
                 read_folder,  # loads what reads launch files

@@ -59,7 +59,7 @@ PLATFORM = (
     Parameter("network", ("nic_per_gpu",), "bandwidth between nodes", 0.15, 0.5, 1.5),
     Parameter("node link", ("intra_bandwidth",), "bandwidth inside a node", 0.1, 0.6, 1.6),
 )
-# one number per platform, wide enough to say what its runs say alone
+# one number per platform, wide enough to follow its own runs
 CLOCK_ONLY = (Parameter("clock", ("sustained_clock",), "tensor clock under load", 0.12, 0.7, 1.3),)
 
 

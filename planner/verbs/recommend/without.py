@@ -54,7 +54,7 @@ class _Instead:
     instead: str
     options: dict[str, object]
     limits: Limits
-    above: int = 0  # numbers of GPUs that are tried, up to those of the limits
+    above: int = 0  # numbers of GPUs tried, up to the limits
     batch: int | None = None
 
 

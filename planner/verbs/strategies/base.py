@@ -64,7 +64,7 @@ class Context:
     estimates: Estimates
     m: Machine
     settings: StrategySettings
-    local_steps: int = 1  # that replicas take alone
+    local_steps: int = 1  # between synchronisations
 
     @cached_property
     def microbatches(self) -> Array:
@@ -259,7 +259,7 @@ class Strategy:
     name: str
     title: str
     family: str
-    # what sets it apart, in a sentence; {bucket} and {local_steps} are those of the request
+    # what sets it apart, in a sentence; {bucket} and {local_steps} come from the request
     differs: str
     source: str
     stack: str  # whose plan is evaluated

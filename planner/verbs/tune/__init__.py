@@ -21,7 +21,7 @@ from planner.specs.documents.tune import FittingModel, TuneData, TuneMethod, Tun
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.options.recommend import Limits
-from planner.specs.options.tune import ANY, TuneOptions
+from planner.specs.options.tune import ANY, FEW_CARDS, TuneOptions
 from planner.units import show
 from planner.verbs.recommend.limits import DAY_S, checked
 from planner.verbs.requests import Point, answer
@@ -33,7 +33,6 @@ from planner.verbs.workers import Progress, workers
 
 __all__ = ["answered", "csv_text", "tune"]
 
-_DETAILED = 4  # cards up to which contexts and micro-batches of each are sought
 _MOST = 1000  # runs of a request: some minutes of two cores
 _USUAL = "full+lora+qlora"  # methods of more cards, where none is named: what most people use
 _ALIKE = 0.02  # relative: the plainest of trainers that are faster by less
@@ -53,9 +52,9 @@ def tune(
     """
     limits = checked(limits or Limits(), request.examples)
     each_given, notes = cards.every(given, limits)
-    if len(each_given) > _DETAILED and request.method == ANY:
+    if len(each_given) > FEW_CARDS and request.method == ANY:
         request = request.changed(method=_USUAL)
-        notes = [*notes, f"of more than {_DETAILED} cards the methods {_USUAL} (set --method)"]
+        notes = [*notes, f"of more than {FEW_CARDS} cards the methods {_USUAL} (set --method)"]
     every = [card_of(request, on_card) for on_card in each_given]
     runs = sum(len(card.methods) for card in every)
     if runs > _MOST:
@@ -66,7 +65,7 @@ def tune(
             " methods, or lower --max-gpus",
         )
     with workers(request.jobs or 1):
-        if len(every) <= _DETAILED:
+        if len(every) <= FEW_CARDS:
             answers = _answers(request, every, limits, progress, detailed=True)
         else:
             answers = _answers(request, every, limits, progress, detailed=False)
