@@ -1,16 +1,16 @@
-"""Which models can be traced, and how exactly their files count.
+"""Models that can be traced, and how exactly their files count.
 
     python -m benchmarks.traced_coverage [--group causal vlm ...] [--only llama ...] [--every 4]
     python -m benchmarks.traced_coverage --out docs/record/traced.csv
     python -m benchmarks.traced_coverage --out docs/record/traced.csv --table
 
-With --out a row is written as soon as it is known, and those that are there are not traced again;
+With --out each row is written at once, and models of that file are not traced again;
 --table prints their summary as Markdown and traces nothing.
 
 Every type of transformers with a class of a group, in a drawn order, as its configuration class
 builds it but with few layers, and a drawn set of timm, torchvision and diffusers. Per model, at a
 batch and a length that were not traced: FLOP forward by torch's FlopCounterMode, and bytes that
-autograd saves by saved_tensors_hooks, against the traced file. Seconds are those of a core.
+autograd saves by saved_tensors_hooks, against the traced file. Seconds are of one core.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ def cases_of(group: str) -> list[tuple[str, Callable[[], Target]]]:
 
 
 def known(path: Path) -> list[dict[str, str]]:
-    """Rows of a file of results; none where there is no file."""
+    """Rows of a file of results, empty before the file exists."""
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
@@ -300,12 +300,12 @@ def summary(rows: Sequence[dict[str, str]]) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for group in dict.fromkeys(row["group"] for row in rows):
-        own = [row for row in rows if row["group"] == group]
-        fine = [row for row in own if not row["refused"]]
+        of_group = [row for row in rows if row["group"] == group]
+        fine = [row for row in of_group if not row["refused"]]
         flop, saved = ([abs(float(row[x])) for row in fine] for x in ("flop", "saved"))
         seconds = statistics.median(float(row["seconds"]) for row in fine)
         lines.append(
-            f"| {group} | {len(own)} | {len(fine)} | {sum(x <= 0.01 for x in flop)}"
+            f"| {group} | {len(of_group)} | {len(fine)} | {sum(x <= 0.01 for x in flop)}"
             f" | {sum(x <= 0.02 for x in saved)} | {100 * max(flop):.2f} %"
             f" | {100 * max(saved):.2f} % | {seconds:.0f} |"
         )
@@ -343,7 +343,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--every", type=int, default=1, help="every so many types of a group")
     parser.add_argument("--out", type=Path, help="a CSV of results to add to")
-    parser.add_argument("--table", action="store_true", help="the summary of --out alone")
+    parser.add_argument("--table", action="store_true", help="only print the summary of --out")
     options = parser.parse_args()
     rows = known(options.out) if options.out else []
     if options.table:
@@ -356,7 +356,7 @@ def main() -> None:
         importlib.import_module(name)
     transformers.logging.set_verbosity_error()
     logging.disable()
-    there = {(row["group"], row["name"]) for row in rows}
+    done = {(row["group"], row["name"]) for row in rows}
     with contextlib.ExitStack() as stack:
         file = writer = None
         if options.out:
@@ -366,7 +366,7 @@ def main() -> None:
                 writer.writeheader()
         for group in options.group:
             for name, make in cases_of(group)[:: options.every]:
-                if (group, name) in there or (options.only and name.split()[0] not in options.only):
+                if (group, name) in done or (options.only and name.split()[0] not in options.only):
                     continue
                 row = written(apart(make, name), group, name)
                 print(line(row), flush=True)

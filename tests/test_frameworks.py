@@ -205,14 +205,14 @@ def test_gradients_of_a_head_in_chunks_by_hand() -> None:
 
 def test_logits_that_litgpt_holds_by_hand() -> None:
     """In fp32 until the next micro-batch has its own, which are made in 16 bit before."""
-    held = 4.0 * 4096 * V
+    kept = 4.0 * 4096 * V
     given = {"stack": "litgpt", "state_precision": "bf16", "stack_defaults": True}
     whole = phases(**given)
-    assert whole["optimizer step"]["logits"] == whole["backward"]["logits"] == pytest.approx(held)
-    assert whole["forward"]["logits"] == pytest.approx(2.5 * held)
-    assert whole["loss"]["logits"] == pytest.approx(3 * held)
+    assert whole["optimizer step"]["logits"] == whole["backward"]["logits"] == pytest.approx(kept)
+    assert whole["forward"]["logits"] == pytest.approx(2.5 * kept)
+    assert whole["loss"]["logits"] == pytest.approx(3 * kept)
     adapters = {"lora": 8, "lora_targets": "all-linear"}
-    assert phases(**given, **adapters)["loss"]["logits"] == pytest.approx(2 * held)
+    assert phases(**given, **adapters)["loss"]["logits"] == pytest.approx(2 * kept)
 
 
 def test_adapters_keep_no_input_of_a_frozen_head() -> None:

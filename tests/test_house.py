@@ -267,7 +267,7 @@ def test_sentences_are_plain() -> None:
                 wrong += re.findall(r"\AWhat\b", text)
             if wrong:
                 items.append(f"{name}:{line}: {text[:60]!r}")
-    assert items == []
+    assert items == [], "\n".join(items)
 
 
 def _bound(nodes: list[ast.AST]) -> Iterator[tuple[str, int]]:
@@ -300,7 +300,7 @@ def test_names_say_what_they_hold() -> None:
         for word, line in _bound(nodes)
         if word.strip("_") in VAGUE
     }
-    assert sorted(vague) == []
+    assert sorted(vague) == [], "\n".join(sorted(vague))
 
 
 def test_helps_and_pages_are_plain() -> None:

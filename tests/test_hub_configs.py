@@ -47,10 +47,10 @@ def test_rows_are_models_that_the_catalogue_has_not() -> None:
 
 def test_every_configuration_is_read_and_says_where_it_is_from() -> None:
     for name in EVERY:
-        model, said = model_spec(name)
+        model, inferred = model_spec(name)
         assert parameter_count(model) > 1e6, name
         assert model.source == hub_configs.shipped()[name].source
-        assert any(f"shipped keys of {name}" in text for text in said)
+        assert any(f"shipped keys of {name}" in text for text in inferred)
 
 
 @pytest.mark.parametrize(("name", "count"), STATED.items())

@@ -36,17 +36,17 @@ def test_towers_work_on_all_images_and_text_stays(images: float) -> None:
     usual, many = _model(), _model(images_per_sample=images)
     assert parameter_count(many) == parameter_count(usual)
     assert many.image_tokens == images * 196
-    for one, other in zip(usual.traced, many.traced, strict=True):
-        at = [x.enters.at(1.0, 2048.0) for x in (one, other)]
-        of_images = not any(power for _, power, _ in one.enters.terms)
+    for first, other in zip(usual.traced, many.traced, strict=True):
+        at = [x.enters.at(1.0, 2048.0) for x in (first, other)]
+        of_images = not any(power for _, power, _ in first.enters.terms)
         assert at[1] == pytest.approx(at[0] * (images if of_images else 1.0))
 
 
 def test_flop_and_bytes_are_linear_in_images() -> None:
     models = [_model(images_per_sample=n) for n in (1.0, 2.0, 3.0)]
-    one, two, three = (total(matmul_weights(each, 2048)) for each in models)
-    assert three - two == pytest.approx(two - one)
-    assert two > one
+    single, two, three = (total(matmul_weights(each, 2048)) for each in models)
+    assert three - two == pytest.approx(two - single)
+    assert two > single
     saved = []
     for model in models:
         plan = plans.plan(model, software="pytorch-fsdp", seq_len=2048, gpus=1)
@@ -91,5 +91,5 @@ def test_a_layout_of_images_beside_compiled_code_says_that_it_changes_nothing(
     given: dict[str, Any] = {"model": "convnext-base", "gpu": "a100", "gpus": 1, "zero": 0}
     given |= {"stack": "hf-trainer", "micro_batch": 32, "recompute": "none", "advice": 0}
     document = api.estimate(Options(**given, channels_last=True, compile=compiled))
-    said = [text for text in document.assumptions if "changes nothing beside --compile" in text]
-    assert bool(said) is compiled
+    remarks = [text for text in document.assumptions if "changes nothing beside --compile" in text]
+    assert bool(remarks) is compiled

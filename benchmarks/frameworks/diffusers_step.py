@@ -66,7 +66,7 @@ _WORDS, _FLUX_WORDS, _SD3_WORDS = 77, 512, 154
 
 
 def inputs(setting: Setting) -> dict[str, Any]:
-    """What the model is given: noisy latents, steps, and encoded text."""
+    """Inputs of the model: noisy latents, steps, and encoded text."""
     name, samples = setting.config["model_type"], setting.micro_batch
     side = math.isqrt(setting.seq_len)
     dtype = torch.float32 if setting.base == "fp32" else torch.bfloat16

@@ -214,7 +214,7 @@ def deepspeed(rng: random.Random, family: str | None = None) -> Setting:
     return replace(ddp(rng, family), **chosen)
 
 
-def _own(rng: random.Random, families: tuple[str, ...], framework: str) -> Setting:
+def _of_framework(rng: random.Random, families: tuple[str, ...], framework: str) -> Setting:
     """A step of a framework's own model of one of these families."""
     setting = transformers(rng, rng.choice(families))
     fields = setting.config | {"tie_word_embeddings": False}
@@ -231,13 +231,13 @@ def _own(rng: random.Random, families: tuple[str, ...], framework: str) -> Setti
 def litgpt(rng: random.Random, family: str | None = None) -> Setting:
     """Fine-tuning of all weights, sharded or not, or of adapters on one GPU."""
     families = ("llama", "llama", "qwen2", "qwen3", "gpt_neox")
-    setting = _own(rng, (family,) if family else families, "litgpt")
+    setting = _of_framework(rng, (family,) if family else families, "litgpt")
     return replace(setting, optimizer="foreach")
 
 
 def torchtune(rng: random.Random, family: str | None = None) -> Setting:
-    """The same of models in bf16, with recomputation on one GPU, too."""
-    setting = _own(rng, (family,) if family else ("llama", "llama", "qwen2"), "torchtune")
+    """Fine-tuning as `litgpt` draws it, in bf16, with recomputation on one GPU, too."""
+    setting = _of_framework(rng, (family,) if family else ("llama", "llama", "qwen2"), "torchtune")
     return replace(setting, precision="bf16", recompute=rng.choice(("none", "full")))
 
 

@@ -40,8 +40,10 @@ def verdicts(pairs: Sequence[Difference]) -> str:
     counts: Counter[tuple[str, bool, bool]] = Counter()
     for pair in pairs:
         for room in ROOM:
-            fits, said = (each.peak <= room * GIB for each in (pair.counted, pair.predicted))
-            counts[pair.setting.framework, fits, said] += 1
+            fits, fits_by_ledger = (
+                each.peak <= room * GIB for each in (pair.counted, pair.predicted)
+            )
+            counts[pair.setting.framework, fits, fits_by_ledger] += 1
     lines = [f"{'':16s} {'fit':>6s} {'said so':>8s} {'do not':>7s} {'said so':>8s}"]
     for name in sorted({name for name, *_ in counts}):
         right, wrong = counts[name, True, True], counts[name, True, False]
@@ -90,10 +92,12 @@ def limits(count: Callable[[Setting], Counted], number: int, seed: int = 1) -> I
         setting, name = drawn[i % len(kinds)][i], names[i % len(names)]
         axis, room = AXES[name], ROOM[1 + i % (len(ROOM) - 2)]
 
-        def said(n: int, setting: Setting = setting, axis: Axis = axis, room: int = room) -> bool:
+        def fits_by_ledger(
+            n: int, setting: Setting = setting, axis: Axis = axis, room: int = room
+        ) -> bool:
             return ledger(axis(setting, n))[0].peak <= room * GIB
 
-        most = largest(said, _MOST if name != "layers" else 16)
+        most = largest(fits_by_ledger, _MOST if name != "layers" else 16)
         if not most:
             continue
         less, more = math.floor((1 - _NEAR) * most), math.ceil((1 + _NEAR) * most)

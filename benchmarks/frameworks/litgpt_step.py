@@ -66,22 +66,22 @@ def model_of(setting: Setting) -> nn.Module:
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32 if setting.base == "fp32" else torch.bfloat16)
     try:
-        made = kind.GPT(kind.Config(**config))
+        gpt = kind.GPT(kind.Config(**config))
     finally:
         torch.set_default_dtype(dtype)
     if adapted:
-        lora.mark_only_lora_as_trainable(made)
-    trained: nn.Module = made.train()
+        lora.mark_only_lora_as_trainable(gpt)
+    trained: nn.Module = gpt.train()
     return trained
 
 
-def prepared(setting: Setting, made: nn.Module) -> nn.Module:
+def prepared(setting: Setting, gpt: nn.Module) -> nn.Module:
     """Fabric.setup on a GPU."""
     words: Any = "bf16-mixed" if setting.precision == "mixed" else "bf16-true"
     if setting.ranks == 1:
         mixed = setting.precision == "mixed"
         precision = MixedPrecision(words, "cpu") if mixed else HalfPrecision(words)
-        return _FabricModule(made, SimpleNamespace(precision=precision), made)
+        return _FabricModule(gpt, SimpleNamespace(precision=precision), gpt)
     # of finetune/full.py
     policy = {model.Block} if setting.recompute == "full" else None
     strategy = FSDPStrategy(
@@ -100,31 +100,31 @@ def prepared(setting: Setting, made: nn.Module) -> nn.Module:
         else precision.tensor_init_context
     )
     whole = FullyShardedDataParallel(
-        made,
+        gpt,
         mixed_precision=strategy.mixed_precision_config,
         sharding_strategy=strategy.sharding_strategy,
         device_id=torch.device("cpu"),
         **strategy._fsdp_kwargs,
     )
     _setup_activation_checkpointing(whole, strategy._activation_checkpointing_kwargs)
-    return _FabricModule(whole, strategy, made)
+    return _FabricModule(whole, strategy, gpt)
 
 
-def marked(made: Any, live: LiveBytes) -> None:
+def marked(gpt: Any, live: LiveBytes) -> None:
     """Backward of the layers begins where the gradient of the head's input is there."""
 
     def enters(module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
         if args[0].requires_grad:
             args[0].register_hook(lambda gradient: live.phase("backward"))
 
-    made.lm_head.register_forward_pre_hook(enters)
+    gpt.lm_head.register_forward_pre_hook(enters)
 
 
-def logits_of(setting: Setting, live: LiveBytes, made: nn.Module, words: torch.Tensor) -> Any:
+def logits_of(setting: Setting, live: LiveBytes, gpt: nn.Module, words: torch.Tensor) -> Any:
     """Logits as finetune/full.py asks for them, or chunks of them as finetune/lora.py does."""
     if not setting.lora:
-        return made(words)
-    logits = made(words, lm_head_chunk_size=_CHUNK)
+        return gpt(words)
+    logits = gpt(words, lm_head_chunk_size=_CHUNK)
     logits[-1] = logits[-1][..., :-1, :]
     return logits
 
@@ -136,9 +136,9 @@ def run(setting: Setting) -> Counted:
     # as Fabric.backward sets it
     inside = patch("lightning.fabric.wrappers._in_fabric_backward", True)
     with gpu_rules.rules(), inside, fake() as live, late_frees(live):
-        made = model_of(setting)
-        marked(made, live)
-        whole = prepared(setting, made)
+        gpt = model_of(setting)
+        marked(gpt, live)
+        whole = prepared(setting, gpt)
         # lists of tensors, torch's choice on a GPU
         optimizer = instantiate_torch_optimizer("AdamW", whole.parameters(), foreach=True)
         gradients = 0

@@ -1,4 +1,4 @@
-"""What PyTorch's caching allocator reserves for the allocations of counted steps, in their order.
+"""Memory that PyTorch's caching allocator reserves for counted steps, allocation by allocation.
 
     python -m benchmarks.frameworks reserved
 
@@ -81,7 +81,7 @@ class _Traced(LiveBytes):
 
 
 def traced(setting: Setting) -> tuple[Events, Events]:
-    """Allocations until the first step is over, and those of the second."""
+    """Allocations of load and first step, and allocations of the second step."""
     with gpu_rules.rules(), transformers_step.traced(), fake(_Traced()) as live:
         transformers_step.train(setting, live)
         assert isinstance(live, _Traced)
@@ -100,7 +100,7 @@ class Reservation:
     least: float  # memory of the smallest device on which they run, to 2 %
 
     def share(self, reserved: float) -> float:
-        """What is reserved and not allocated, over what comes and goes within a step."""
+        """Reserved but unallocated memory over the memory that a step allocates and frees."""
         return (reserved - self.allocated) / (self.allocated - self.resting)
 
 

@@ -1,4 +1,4 @@
-"""What steps of all frameworks share: optimizer, weights without data, and the row of a step."""
+"""Shared by the steps of all frameworks: optimizer, weights without data, and the row of a step."""
 
 from __future__ import annotations
 

@@ -44,16 +44,16 @@ def model_of(setting: Setting) -> Any:
         if setting.lora:
             adapters = {"apply_lora_to_mlp": True, "lora_rank": setting.lora, "lora_alpha": 16}
             build: Any = lora_qwen2 if wide else lora_llama3
-            made = build(lora_attn_modules=_ALL, **shape, **adapters)
-            set_trainable_params(made, get_adapter_params(made))
+            decoder = build(lora_attn_modules=_ALL, **shape, **adapters)
+            set_trainable_params(decoder, get_adapter_params(decoder))
         else:
-            made = (qwen2 if wide else llama3)(**shape)
+            decoder = (qwen2 if wide else llama3)(**shape)
     if setting.recompute == "full":
-        set_activation_checkpointing(made, auto_wrap_policy={TransformerSelfAttentionLayer})
-    return made.train()
+        set_activation_checkpointing(decoder, auto_wrap_policy={TransformerSelfAttentionLayer})
+    return decoder.train()
 
 
-def marked(made: Any, live: LiveBytes) -> None:
+def marked(decoder: Any, live: LiveBytes) -> None:
     """The loss begins with the head, whose chunks are made for it; backward of the layers where the
     gradient of the head's input is there."""
 
@@ -66,33 +66,33 @@ def marked(made: Any, live: LiveBytes) -> None:
         live.phase("loss")
         return logits
 
-    chunked, made.chunked_output = made.chunked_output, enters
+    chunked, decoder.chunked_output = decoder.chunked_output, enters
 
 
 def run(setting: Setting) -> Counted:
     """Two steps on fake tensors, of which the second is counted."""
     mesh = world(setting.ranks) if setting.ranks > 1 else None
     with gpu_rules.rules(), fake() as live:
-        made = model_of(setting)
+        decoder = model_of(setting)
         loss_fn = CEWithChunkedOutputLoss()
-        made.set_num_output_chunks(loss_fn.num_output_chunks)
-        marked(made, live)
+        decoder.set_num_output_chunks(loss_fn.num_output_chunks)
+        marked(decoder, live)
         if mesh is not None:
             layers = partial(training.get_shard_conditions, names_to_match=None)
             training.shard_model(
-                model=made,
+                model=decoder,
                 shard_conditions=[layers],
                 cpu_offload=False,
                 reshard_after_forward=setting.zero == 3,
                 dp_mesh=mesh,
             )
-        weights: list[nn.Parameter] = [p for p in made.parameters() if p.requires_grad]
+        weights: list[nn.Parameter] = [p for p in decoder.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(weights, lr=2e-5, fused=True)
         gradients = 0
 
         def labelled() -> None:
             nonlocal gradients
-            live.label_model(made, optimizer)
+            live.label_model(decoder, optimizer)
             gradients = live.by_origin["gradients"]
 
         labelled()
@@ -103,14 +103,14 @@ def run(setting: Setting) -> Counted:
                 words = torch.zeros(shape, dtype=torch.long)
                 live.label([words], "batch")
                 live.phase("forward")
-                logits = made(words)
+                logits = decoder(words)
                 loss = loss_fn(logits, words) * shape[1]
                 del logits
                 loss.backward()
                 del loss
             labelled()
             live.phase("step")
-            training.scale_grads(made, torch.ones(()))
+            training.scale_grads(decoder, torch.ones(()))
             optimizer.step()
             labelled()
             optimizer.zero_grad(set_to_none=True)

@@ -234,17 +234,17 @@ def _gemms_above(plan: Plan) -> tuple[float, float]:
     known = layers_of(model)
     shares = last_shares(known, plan.backward_layers)
     for kind, count, share in zip(known.kinds, known.counts, shares, strict=True):
-        for chosen, of in ((kind, "above"), (unfrozen(plan, kind), "trained")):
+        for chosen, is_above in ((kind, True), (unfrozen(plan, kind), False)):
             weights = share * count * _met(plan, chosen)
-            above, trained = above + weights * (of == "above"), trained + weights * (of != "above")
+            above, trained = above + weights * is_above, trained + weights * (not is_above)
     return above, trained
 
 
 def _met(plan: Plan, kind: Kind) -> float:
     """Weights of GEMMs of a layer of a kind that a token of the sequence meets."""
     length = plan.training.seq_len
-    tower, own = kind_plan(plan, kind)
-    tensors = (x for x in layer_tensors(tower.model, own) if x.matmul)
+    tower, in_tower = kind_plan(plan, kind)
+    tensors = (x for x in layer_tensors(tower.model, in_tower) if x.matmul)
     active = ((x, x.count * x.active_frac[0] / x.active_frac[1]) for x in tensors)
     return float(sum(n * x.used(tower.training.seq_len) / length for x, n in active))
 

@@ -36,25 +36,32 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
         folder = path / hub.FILE
         path = folder if catalog.is_file(folder) else path
     if hub.is_name(hub_name) and (path is None or not catalog.exists(path)):
-        if not name.startswith(_PREFIX) and (found := hub_configs.named(hub_name)) is not None:
-            return _shipped(*found)
-        try:
-            path = _from_hub(hub_name, name)
-        except PlanError:
-            if (found := hub_configs.named(hub_name)) is not None:
-                return _shipped(*found)
-            copied = None if name.startswith(_PREFIX) else _copied(hub_name)
-            if copied is None:
-                raise
-            guess = (
-                f"is taken for {copied.name} of the catalogue, by its name: no config.json of it"
-            )
-            return copied, [f"{FIELD}: {hub_name} {guess} is here"]
+        known = _named_in_hub(hub_name, name)
+        if not isinstance(known, Path):
+            return known
+        path = known
     if path is None:
         raise PlanError(FIELD, name, "must read hf:org/name, such as hf:Qwen/Qwen3-8B")
     from planner.inputs import huggingface
 
     return _trained_alike(*huggingface.read_config(path))
+
+
+def _named_in_hub(hub_name: str, name: str) -> Path | tuple[ModelSpec, list[str]]:
+    """The config.json of a model of the Hub, or a model that the planner knows by this name."""
+    asks_hub, shipped = name.startswith(_PREFIX), hub_configs.named(hub_name)
+    if shipped is not None and not asks_hub:
+        return _shipped(*shipped)
+    try:
+        return _from_hub(hub_name, name)
+    except PlanError:
+        if shipped is not None:
+            return _shipped(*shipped)
+        copied = None if asks_hub else _copied(hub_name)
+        if copied is None:
+            raise
+        guess = f"is taken for {copied.name} of the catalogue, by its name: no config.json of it"
+        return copied, [f"{FIELD}: {hub_name} {guess} is here"]
 
 
 def _trained_alike(model: ModelSpec, inferred: list[str]) -> tuple[ModelSpec, list[str]]:

@@ -10,18 +10,17 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from planner.error import PlanError
-from planner.specs.layers import layers_of, memory_kinds
 from planner.specs.mechanism import Mechanism, TrainedLayers
 from planner.specs.options.adapters import AdapterOptions
 from planner.specs.options.record import Record
 from planner.specs.options.row import Needs, option
 from planner.specs.options.verbs import METHODS, OF_FROZEN, PARTLY
-from planner.specs.parts import Part, Traced
 
 if TYPE_CHECKING:
     from planner.formulas.rules.rule import Rule
     from planner.specs.layers import Kind
     from planner.specs.model import ModelSpec
+    from planner.specs.parts import Part
 
 WORDS, HEAD = "embedding", "head"
 
@@ -45,8 +44,8 @@ class FreezeOptions(Record):
                 lambda given: (
                     given.lora is None and given.trainable_layers is None and given.lisa is None
                 ),
-                "freezes what it names alone: leave it, or --lora, --trainable-layers and --lisa"
-                " out",
+                "freezes parts of the model by itself: leave out this option, or --lora,"
+                " --trainable-layers and --lisa",
             ),
             form="folded",
         ),
@@ -101,7 +100,10 @@ class Freeze(Mechanism):
 
 
 def _layers(patterns: tuple[str, ...], model: ModelSpec) -> TrainedLayers:
-    """What patterns leave to be trained. Raises PlanError where one names nothing, or all do."""
+    """Layers that stay trained. Raises PlanError for a pattern that names nothing, and where all is
+    frozen."""
+    from planner.specs.layers import layers_of
+
     field, layers = "--freeze", layers_of(model)
     named = dict.fromkeys(patterns, 0)
     frozen: set[str] = set()
@@ -133,15 +135,19 @@ def _layers(patterns: tuple[str, ...], model: ModelSpec) -> TrainedLayers:
 
 def _names(kind: Kind, part: Part) -> list[str]:
     """Names that a part of a kind of layer has."""
+    from planner.specs.parts import Traced
+
     module = part.module if isinstance(part, Traced) else ""
     return [name for name in (part.name, module, kind.tower) if name]
 
 
 def _check_alike(field: str, model: ModelSpec, frozen: set[str]) -> None:
     """Layers that are planned as one are frozen alike. Raises PlanError."""
+    from planner.specs.layers import layers_of, memory_kinds
+
     known, layers = memory_kinds(model), layers_of(model)
-    for at, own in zip(known.order, layers.order, strict=True):
-        pairs = zip(known.kinds[at].parts, layers.kinds[own].parts, strict=True)
+    for at, layer in zip(known.order, layers.order, strict=True):
+        pairs = zip(known.kinds[at].parts, layers.kinds[layer].parts, strict=True)
         for first, other in pairs:
             if (first.name in frozen) != (other.name in frozen):
                 remedy = (
@@ -153,6 +159,8 @@ def _check_alike(field: str, model: ModelSpec, frozen: set[str]) -> None:
 def _first_trained(model: ModelSpec, frozen: set[str], words: bool) -> int | None:
     """The first layer with a backward pass: with a trained part, or above a trained embedding.
     None: there is none."""
+    from planner.specs.layers import layers_of
+
     layers = layers_of(model)
     for i, at in enumerate(layers.order):
         parts = layers.kinds[at].parts
@@ -166,6 +174,8 @@ def _first_trained(model: ModelSpec, frozen: set[str], words: bool) -> int | Non
 def _reads_words(part: Part) -> bool:
     """Whether a part is of the sequence: a traced block of images has the same size at any
     length."""
+    from planner.specs.parts import Traced
+
     if not isinstance(part, Traced):
         return True
     return any(power for _, power, _ in part.enters.terms)

@@ -136,8 +136,8 @@ def of_diffusers(name: str, config: Given) -> Target:
 
 @dataclass(frozen=True)
 class Denoiser:
-    """Inputs by samples and tokens; pixels of a side of a token, frames of it, tokens of a sample
-    as the model was trained; whether it runs with images that are no squares."""
+    """Inputs by samples and tokens; the pixels and frames of a token, the tokens of a sample in
+    training, and whether images need not be square."""
 
     make: Callable[[int, int], Given]
     pixels: int

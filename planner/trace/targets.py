@@ -190,9 +190,9 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
         model_class = None if choice is None else choice._model_mapping[type(config)]
 
     text = getattr(config, "text_config", None)
-    own = getattr(model_class, "config_class", None)
-    if text is not None and own is not None and not isinstance(config, own):
-        config = text if isinstance(text, own) else config  # a language model alone
+    its_config = getattr(model_class, "config_class", None)
+    if text is not None and its_config is not None and not isinstance(config, its_config):
+        config = text if isinstance(text, its_config) else config  # a language model alone
         config.use_cache = False
     register()
     module, given = _running(config, model_class)

@@ -132,7 +132,8 @@ def _traced(traced: Target, autocast: bool) -> dict[str, Any]:
     for recorded, size, (module, inputs) in zip(
         steps, sizes, runs if _has_time() else [], strict=False
     ):
-        _frozen(recorded, size, module, _with_dtype(inputs, dtype), blocks, known, autocast)
+        given = module, _with_dtype(inputs, dtype)
+        _frozen(recorded, size, given, blocks, known, autocast)
     parts = aggregate.blocks(steps, tuple(sizes), tuple(powers))
     return _model(traced, steps[0], parts, known) | {"seconds": time.monotonic() - started}
 
@@ -150,14 +151,14 @@ def _has_time() -> bool:
 def _frozen(
     recorded: Recorded,
     size: tuple[int, int],
-    module: nn.Module,
-    inputs: Any,
+    given: tuple[nn.Module, Any],
     blocks: set[str],
     known: head.Head | None,
     autocast: bool,
 ) -> None:
     """Saved bytes of the regions of a step if their weights were frozen; gradients pass through to
     the words and to what the model is given. Nothing where the code does not run so."""
+    module, inputs = given
     trained = {
         f"{path}.weight" if path else "weight"
         for path, child in module.named_modules()

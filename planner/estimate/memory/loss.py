@@ -62,10 +62,9 @@ def logits(plan: Plan, c: Columns) -> Array:
 
 
 def _chunks_in_backward(plan: Plan, c: Columns) -> Array:
-    """Bytes of a chunked loss once its backward pass is at the head: where the first chunk's
-    gradient is there, what backward of the others needs; then gradients of all logits, and that of
-    the weight: the one of the next chunk, and a new sum, beside the sum so far. plan: of the
-    head."""
+    """Bytes of a chunked loss once its backward pass is at the head: at first the gradient of the
+    first chunk and the logits that backward of the others needs; then gradients of all logits, the
+    weight's gradient of the next chunk, and a new sum beside the sum so far. plan: of the head."""
     e, chunks = plan.training.element_bytes, loss_chunks(plan, tokens_of(plan, c)[0])
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
     tokens, vocab = tokens_of(plan, c)[0], head_columns(plan, c.tp) * c.tp
@@ -108,11 +107,11 @@ def after_loss(plan: Plan, c: Columns) -> Array:
 
 
 def before_loss(plan: Plan, c: Columns) -> Array:
-    """Bytes of logits at the end of forward where the loop holds those of the micro-batch before:
-    they, new ones in 16 bit, and what they are converted to."""
-    held = after_loss(plan, c)
+    """Bytes of logits at the end of forward where the loop keeps the logits of the micro-batch
+    before: the old ones, new ones in 16 bit, and their converted copy."""
+    before = after_loss(plan, c)
     converted = plan.training.element_bytes / max(plan.stack.activations.held_logits, 1.0)
-    return held * (2.0 + converted)
+    return before * (2.0 + converted)
 
 
 def last_gradient(plan: Plan, c: Columns) -> Array:

@@ -63,8 +63,8 @@ def logits(s: StageOf) -> Phased:
     at_loss, free = loss.logits(s.plan, s.c), loss.free_logits(s.plan, s.c)
     if s.plan.loss_kernel != "tiled":
         after = throughout(loss.after_loss(s.plan, s.c) * s.heads)
-        made = loss.before_loss(s.plan, s.c) * s.heads
-        return after._replace(load=0.0, forward=made, loss=(at_loss + free) * s.heads)
+        before = loss.before_loss(s.plan, s.c) * s.heads
+        return after._replace(load=0.0, forward=before, loss=(at_loss + free) * s.heads)
     if s.plan.training.free_passes:  # over before backward begins, beside the copy that it reads
         both = loss.head_input(s.plan, s.c) + np.maximum(free, free_pass.layer_bytes(s.plan, s.c))
         at_loss = np.maximum(at_loss, both)

@@ -128,7 +128,7 @@ SELECTED = Rule(
     ("recompute", "selective"),
     lambda plan, c: ~c.is_recompute("selective") | _selects(plan),
     lambda plan, x: (
-        f"selection by operator is `products` where blocks are traced, and theirs alone;"
+        f"`products` selects operators of traced blocks, and only of them;"
         f" {plan.model.name} has {'traced ones' if plan.model.traced else 'none'}"
     ),
     ways=lambda plan, x: (

@@ -38,7 +38,7 @@ def read_config(path: Path) -> tuple[ModelSpec, list[str]]:
 
 
 def read_keys(data: dict[str, Any], where: str, name: str) -> tuple[ModelSpec, list[str]]:
-    """The same of the keys of a config.json. where: what an error names as its place."""
+    """`read_config` of keys that are already read. where: the file that errors name."""
     document = Document(where, data)
     family = document.get("model_type")
     _refuse_others(document, family)

@@ -75,7 +75,7 @@ def kinds(
     limits: Limits,
 ) -> list[Kind]:
     """Every named kind; by default every GPU of the catalogue in its usual node, if that has more
-    than one: clusters of desktop computers, and what is no GPU, only on request."""
+    than one: clusters of desktop computers, TPUs and Trainium only on request."""
     if not gpus and not clusters:
         every = catalog.load_all("gpus", GpuSpec)
         gpus = [gpu.id for gpu in every if gpu.node.gpus_per_node > 1 and gpu.accelerator == "gpu"]
