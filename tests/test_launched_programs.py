@@ -1,5 +1,5 @@
-"""Programs of Colossal-AI and tasks of SkyPilot: degrees, nodes and variables as their launchers have
-them."""
+"""Programs of Colossal-AI and tasks of SkyPilot: degrees, nodes and variables as their launchers
+have them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planner.specs.base import PlanError
 
 
 def _read(name: str, text: str) -> Recipe:
-    return formats.read([(name, text)])
+    return formats.read({name: text})
 
 
 COLOSSAL = "colossalai run --nproc_per_node 8 {} benchmark.py -c 70b -g -x -b 8 {}"
@@ -101,8 +101,3 @@ def test_a_task_of_skypilot_that_does_not_train_is_refused() -> None:
     )
     with pytest.raises(PlanError, match="no training: generate generates"):
         _read("task.yaml", text)
-
-
-def test_nodes_of_a_trainer_make_no_task_of_skypilot() -> None:
-    recipe = _read("litgpt.yaml", LITGPT + "\nnum_nodes: 2\n")
-    assert recipe.kinds == ("litgpt",)

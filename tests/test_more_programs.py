@@ -462,3 +462,8 @@ def test_a_gate_of_nemo_is_one_of_its_activation() -> None:
     text = NEMO.replace("model:", "model:\n  activation: fast-swiglu\n  num_layers: 2", 1)
     arguments = _read("sft.yaml", text).arguments
     assert arguments["activation"].use == "read"
+
+
+def test_nodes_of_a_trainer_make_no_task_of_skypilot() -> None:
+    recipe = _read("litgpt.yaml", LITGPT + "\nnum_nodes: 2\n")
+    assert recipe.kinds == ("litgpt",)
