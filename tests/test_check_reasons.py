@@ -59,6 +59,30 @@ def test_a_card_that_looks_capped_is_a_suspect(tmp_path: Path) -> None:
         assert "capped" not in _clock_reason(path, capped, *given)["says"]
 
 
+def test_printed_flop_find_another_recipe_before_the_clock_is_blamed(tmp_path: Path) -> None:
+    """The sample prints 180 TFLOP/s per GPU: at some step that is what this recipe needs, at three
+    times as long a step it is three times the recipe's FLOP."""
+    path, command = tmp_path / "a.log", ("check", tmp_path / "a.log", *RECIPE, "--json")
+    path.write_text(samples.megatron(1.0), encoding="utf-8")
+    ratio = dpplan(*command).json()["files"][0]["flops"]["ratio"]
+    path.write_text(samples.megatron(3.0 / ratio), encoding="utf-8")
+    first = dpplan(*command).json()["against"]["reasons"][0]
+    assert first["name"] == "recipe"
+    assert first["factor"] == pytest.approx(3.0, rel=0.02)
+    path.write_text(samples.megatron(1.0 / ratio), encoding="utf-8")
+    names = [x["name"] for x in dpplan(*command).json()["against"]["reasons"]]
+    assert "recipe" not in names
+
+
+def test_a_layer_that_fsdp_joins_in_fp32_is_named(tmp_path: Path) -> None:
+    """A layer of Llama 2 7B has 202,383,360 parameters: 772 MiB in fp32, 774 with its rounding."""
+    path = tmp_path / "a.log"
+    path.write_text(samples.OLD_OUT_OF_MEMORY.replace("2.00 GiB (GPU", "774.00 MiB (GPU"))
+    words = "--model llama-2-7b --gpu h100 --gpus 8 --stack pytorch-fsdp --zero 3 --stack-defaults"
+    (out,) = dpplan("check", path, *words.split(), "--json").json()["files"][0]["shortages"]
+    assert "one layer in fp32" in out["why"]
+
+
 def test_the_explaining_factor_lies_between_points_of_the_grid() -> None:
     for factor in (0.3, 0.93, 1.0, 1.7, 9.0):
         assert _explaining(2.0 / _FACTORS, 2.0 / factor) == pytest.approx(factor, rel=0.01)

@@ -23,7 +23,7 @@ from planner.specs.documents.estimate import Estimate
 from planner.specs.options import AS_IT_RUNS, Options, refuse
 from planner.studies.check import phases, recordings, row, shortage
 from planner.studies.check.learn import learn
-from planner.studies.check.reasons import reasons
+from planner.studies.check.reasons import another_recipe, reasons
 from planner.studies.check.sort import is_runs_table
 from planner.studies.check.steps import INSIDE, Size, step_times, verdict
 from planner.studies.documents.check import (
@@ -298,7 +298,7 @@ def _against(recipe: _Recipe, timed: Sequence[Checked]) -> Against:
         verdict=verdict(seconds, step.low, step.high),
         memory=memory,
         memory_verdict=usual,
-        reasons=reasons(recipe.one, seconds, slowest.steps),
+        reasons=[*another_recipe(slowest.flops), *reasons(recipe.one, seconds, slowest.steps)],
     )
 
 

@@ -15,11 +15,13 @@ from planner.estimate.machine.clock import power_of
 from planner.estimate.step import step_time
 from planner.ledger import Array
 from planner.specs.plan import Plan
-from planner.studies.documents.check import Reason, StepTimes
+from planner.studies.documents.check import Flops, Reason, StepTimes
 from planner.units import percent, show
 
 _FACTORS = np.geomspace(1 / 16, 16.0, 161)  # of a number, among which the explaining one is sought
 _NOTHING = 1e-6
+_LEAST_POWER = 0.25  # of a board; no card takes a lower limit
+_ANOTHER = 1.2  # printed FLOP over counted FLOP, beyond which a log ran another recipe
 _LIKELY = 2.0  # spreads up to which a reason is likely
 
 
@@ -190,7 +192,7 @@ def _capped(plan: Plan, suspect: _Suspect, factor: float | None) -> str:
     if suspect.name != "clock" or factor is None or factor >= 1 or given:
         return ""
     limit_w = power_of(cluster.gpu, factor)
-    if limit_w is None:
+    if limit_w is None or limit_w < _LEAST_POWER * float(cluster.gpu.power):
         return ""
     return (
         f"; a card capped at {limit_w:.0f} of its {float(cluster.gpu.power):.0f} W runs at that"
@@ -242,6 +244,29 @@ def _loading(predicted_s: float, measured_s: float, steps: StepTimes | None) -> 
             component_s=logged or 0.0,
             says=says,
             measure="the same run with synthetic data, or the time that the loop waits for a batch",
+        )
+    ]
+
+
+def another_recipe(flops: Flops | None) -> list[Reason]:
+    """The recipe itself, where a log prints FLOP that no count of the recipe comes near to: no
+    machine explains these."""
+    if flops is None or 1 / _ANOTHER <= flops.ratio <= _ANOTHER:
+        return []
+    says = (
+        f"the recipe: the log prints {flops.ratio:.2f} times the FLOP of a step of the one given"
+        f" (nearest count: {flops.nearest}), whatever the machine; model, batch, length or GPUs"
+        " are other ones"
+    )
+    return [
+        Reason(
+            name="recipe",
+            factor=flops.ratio,
+            spreads=0.0,
+            component_s=0.0,
+            says=says,
+            measure="the arguments that the run printed, against --model, --global-batch, --seq-len"
+            " and --gpus",
         )
     ]
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.estimate import Estimates
+from planner.formulas.params import layer_tensors
 from planner.specs.documents.estimate import Estimate
+from planner.specs.layers import layers_of
 from planner.studies.documents.check import Shortage
 from planner.studies.logs import contents as logs
 from planner.units import show
@@ -119,6 +121,13 @@ def _asker(message: logs.Shortage, estimates: Estimates | None) -> tuple[str | N
     return None, "a tensor that no size of the recipe tells"
 
 
+def _largest_layer(estimates: Estimates) -> float:
+    """Parameters of the largest layer, which FSDP and ZeRO-3 gather and reduce at once."""
+    model = estimates.plan.model
+    kinds = layers_of(model).kinds
+    return float(max(sum(x.count for x in layer_tensors(model, kind)) for kind in kinds))
+
+
 def _tensors(estimates: Estimates) -> list[tuple[float, str, str]]:
     """Sizes (B) of the large tensors of a rank: (size, component, words)."""
     model, c = estimates.plan.model, estimates.table
@@ -131,6 +140,7 @@ def _tensors(estimates: Estimates) -> list[tuple[float, str, str]]:
     table = model.vocab * model.hidden / tp
     heads = model.attention.heads if model.attention else 0
     scores = float(c.micro_batch[0]) * heads / tp * estimates.plan.training.seq_len**2
+    whole = _largest_layer(estimates) / tp
     parameters = float(estimates.memory.components["parameters"][0])
     words = f"{tokens:,.0f} tokens x {model.vocab:,} words"
     entries = [
@@ -141,6 +151,8 @@ def _tensors(estimates: Estimates) -> list[tuple[float, str, str]]:
         (tokens * model.hidden * _BF16, "activations", f"hidden states of {tokens:,.0f} tokens"),
         (scores * _BF16, "activations", "attention scores in 16 bit, which flash attention avoids"),
         (scores * _FP32, "activations", "attention scores in fp32, which flash attention avoids"),
+        (whole * _BF16, "gathered_layers", "all weights of one layer in 16 bit"),
+        (whole * _FP32, "gradients", "one layer in fp32: weights or gradients that FSDP joins"),
         (layer * _BF16, "gathered_layers", "one MLP weight in 16 bit"),
         (layer * _FP32, "gradients", "the gradient of one MLP weight in fp32"),
         (table * _BF16, "gathered_layers", "the embedding table in 16 bit"),
