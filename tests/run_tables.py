@@ -107,6 +107,7 @@ def entry(predicted: float, measured: float | None, **changes: Any) -> Run:
         "not_expressed": "",
         "not_printed": "",
         "command": "",
+        "notes": {},
         "predicted_fits": True,
         "fit_chance": 1.0,
         "room": 2.0,

@@ -56,6 +56,24 @@ def test_what_is_not_understood_stands_apart_and_what_is_refused_says_why(tmp_pa
         assert name in reason, reason
 
 
+def test_other_columns_are_kept_as_notes(tmp_path: Path) -> None:
+    """In both outputs, and nothing else changes; a mistyped option is no note."""
+    plain = "recipe,step_s,gpu,gpus\nbridge.yaml,7,h100,16\n"
+    noted = "recipe,step_s,gpu,gpus,weather,commit\nbridge.yaml,7,h100,16,rain,abc123\n"
+    (expected,) = validate([folder(tmp_path, plain)]).rows
+    (run,) = validate([folder(tmp_path, noted)]).rows
+    assert run.notes == {"weather": "rain", "commit": "abc123"}
+    assert run.predicted_step_s == pytest.approx(expected.predicted_step_s)
+    out = tmp_path / "out.csv"
+    assert dpplan("validate", tmp_path, "--csv", out).status == 0
+    header, line = out.read_text(encoding="utf-8").splitlines()
+    assert header.endswith(",weather,commit,skipped")
+    assert line.endswith(",rain,abc123,")
+    folder(tmp_path, noted.replace("weather", "micro_bach"))
+    with pytest.raises(PlanError, match="was micro_batch meant"):
+        validate([tmp_path])
+
+
 def test_a_log_is_a_result_and_a_row_appended_from_it_is_the_same(tmp_path: Path) -> None:
     """Both ways from a recipe and its log to a row: the folder, and `check --append`."""
     table = 'gpu = "h100"\n[[runs]]\nrecipe = ["train.sh"]\nlog = "train.log"\ngpus = 64\n'
@@ -78,7 +96,7 @@ def test_a_log_is_a_result_and_a_row_appended_from_it_is_the_same(tmp_path: Path
 def test_a_wrong_table_names_the_run_and_the_remedy(tmp_path: Path) -> None:
     wrong = {
         "recipe,step_s,gpus\n,7,16\n": "names no recipe",
-        "recipe,step_s,colour\nbridge.yaml,7,red\n": "not an option",
+        "recipe,step_s,precison\nbridge.yaml,7,fp8\n": "not an option",
         "recipe,step_s,gpus\nbridge.yaml,7,many\n": "gpus",
         "name,step_s\nx,7\n": "not a line of recipe",
         "recipe,step_s\nmissing.yaml,7\n": "missing.yaml",

@@ -133,6 +133,7 @@ class Run(Document):
     outcome: Annotated[Outcome, key("it ran, or ran out of memory")]
     group: Annotated[str, key("rows of one group differ in layout only")]
     layout: Annotated[str, key("the layout in the words of the row's cells")]
+    notes: Annotated[dict[str, str], key("other columns of a table of recipes, as they stand")]
 
 
 class Errors(Document):

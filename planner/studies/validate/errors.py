@@ -20,6 +20,7 @@ from planner.studies.documents.validate import (
 )
 from planner.studies.runs.cells import Row
 from planner.studies.validate.ranking import groups_of, ranked, ranking
+from planner.studies.validate.rows import NOTE
 
 # columns that say who measured and what came out; two runs equal in all others are one recipe
 # measured twice
@@ -165,7 +166,7 @@ def recipe_of(row: Row) -> str:
     return "|".join(
         f"{name}={value}"
         for name, value in sorted(row.items())
-        if value and name not in _NOT_RECIPE
+        if value and name not in _NOT_RECIPE and not name.startswith(NOTE)
     )
 
 

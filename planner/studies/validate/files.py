@@ -89,17 +89,20 @@ def run_lines(document: Validation) -> str:
     ones the reason."""
     runs = document.rows
     components = list(dict.fromkeys(name for run in runs for name in run.components))
+    notes = list(dict.fromkeys(name for run in runs for name in run.notes))
     lines = [
         [
             *(getattr(run, name) for name in _RUN_COLUMNS),
             *(run.components.get(name) for name in components),
+            *(run.notes.get(name) for name in notes),
             None,
         ]
         for run in runs
     ]
-    empty = [None] * (len(_RUN_COLUMNS) - 2 + len(components))
+    empty = [None] * (len(_RUN_COLUMNS) - 2 + len(components) + len(notes))
     lines += [[run.run_id, run.suite, *empty, run.reason] for run in document.skipped]
-    return _table([*_RUN_COLUMNS, *(f"{name}_s" for name in components), "skipped"], lines)
+    seconds = (f"{name}_s" for name in components)
+    return _table([*_RUN_COLUMNS, *seconds, *notes, "skipped"], lines)
 
 
 def _table(header: list[str], lines: list[list[Any]]) -> str:

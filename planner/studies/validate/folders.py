@@ -4,6 +4,7 @@ and a table that names for each what was measured, or the log that says it."""
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,14 +20,16 @@ from planner.specs.options.checked import from_text
 from planner.studies.check import check, row
 from planner.studies.options import CheckOptions
 from planner.studies.runs.cells import Row, Skip
-from planner.studies.validate.rows import MAX_TABLE_BYTES, REFUSED, REQUIRED, measured
+from planner.studies.validate.rows import MAX_TABLE_BYTES, NOTE, REFUSED, REQUIRED, measured
 from planner.verbs.estimate import taken
 
 _RUNS = "runs"  # the key of a results.toml that lists them
-# of a run; every other name is an option of `dpplan estimate` that no file says, such as gpu
+# of a run; every other name is an option of `dpplan estimate` that no file says, such as gpu, or a
+# note of the table's author
 _NAMES = ("run_id", "recipe", "log", "step_s", "peak_memory_gib", "memory_kind", "outcome")
 _BEYOND = "recipe beyond the columns"
 _GIB = 2.0**30
+_NEAR = 0.8  # likeness of a mistyped name, by difflib
 
 Entry = Mapping[str, Any]
 
@@ -74,9 +77,11 @@ def _row(table: Path, number: int, entry: Entry) -> Row:
     recipe = entry["recipe"]
     names = recipe if isinstance(recipe, list) else str(recipe).split()
     name = str(entry.get("run_id") or Path(names[0]).stem)
-    given = {key: _option(where, key, value) for key, value in entry.items() if key not in _NAMES}
+    notes = {f"{NOTE}{key}": str(value) for key, value in entry.items() if _is_note(where, key)}
+    named = {*_NAMES, *(key.removeprefix(NOTE) for key in notes)}
+    given = {key: _option(where, key, value) for key, value in entry.items() if key not in named}
     request = planned(texts(tuple(str(table.parent / name) for name in names)), given)
-    empty = dict.fromkeys(REQUIRED, "") | {"run_id": name, "suite": table.parent.name}
+    empty = dict.fromkeys(REQUIRED, "") | {"run_id": name, "suite": table.parent.name} | notes
     try:
         if request.missing:
             flags = " and ".join(request.missing)
@@ -86,14 +91,24 @@ def _row(table: Path, number: int, entry: Entry) -> Row:
         cells = _measured(table, name, entry, request)
     except (PlanError, Skip) as error:
         return {**empty, REFUSED: str(error)}
-    return {**cells, "suite": table.parent.name, "source": table.name, "source_ref": names[0]}
+    of_table = {"suite": table.parent.name, "source": table.name, "source_ref": names[0]}
+    return {**cells, **of_table, **notes}
+
+
+def _is_note(where: str, name: str) -> bool:
+    """Whether a column is a note. Raises PlanError for a name that an option or a column nearly
+    has, which is a mistake in typing."""
+    known = [*_NAMES, *rows(Options)]
+    if name in known:
+        return False
+    if close := difflib.get_close_matches(name, known, n=1, cutoff=_NEAR):
+        remedy = f"is not an option of dpplan estimate; was {close[0]} meant? A note of your own"
+        raise PlanError(where, name, f"{remedy} needs a name that is less like it")
+    return True
 
 
 def _option(where: str, name: str, value: Any) -> Any:
     known = rows(Options)
-    if name not in known:
-        remedy = f"is not an option of dpplan estimate, and none of {', '.join(_NAMES)}"
-        raise PlanError(where, name, remedy)
     try:
         typed = isinstance(value, str) and known[name].kind in (bool, int, float)
         return from_text(known[name], value) if typed else value

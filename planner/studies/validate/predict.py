@@ -46,7 +46,7 @@ from planner.studies.validate.ranking import (
     ranked,
 )
 from planner.studies.validate.reinforcement import is_phased, lacks, phased
-from planner.studies.validate.rows import REFUSED, measured, outcome_of
+from planner.studies.validate.rows import NOTE, REFUSED, measured, outcome_of
 from planner.studies.validate.scored import scored
 from planner.studies.validate.words import not_expressed, task_of
 from planner.verbs.workers import Progress, dealt
@@ -223,6 +223,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         features=dict(zip(FEATURES, case.features, strict=True)),
         family=case.family,
         command=known.command if reinforced is None else reinforced.request.command,
+        notes={k.removeprefix(NOTE): v for k, v in row.items() if k.startswith(NOTE)},
     )
 
 
