@@ -57,7 +57,7 @@ def test_what_is_not_understood_stands_apart_and_what_is_refused_says_why(tmp_pa
 
 
 def test_other_columns_are_kept_as_notes(tmp_path: Path) -> None:
-    """In both outputs, and nothing else changes; a mistyped option is no note."""
+    """In both outputs, without a change of the prediction; a mistyped option is an error."""
     plain = "recipe,step_s,gpu,gpus\nbridge.yaml,7,h100,16\n"
     noted = "recipe,step_s,gpu,gpus,weather,commit\nbridge.yaml,7,h100,16,rain,abc123\n"
     (expected,) = validate([folder(tmp_path, plain)]).rows
