@@ -6,6 +6,7 @@ comes from `planner.api` and `web.panels`, the same as the command line's.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -47,11 +48,15 @@ _PACKED_FROM, _LEVEL = 1000, 3
 
 
 @asynccontextmanager
-async def _life(_: FastAPI) -> AsyncIterator[None]:
+async def _life(application: FastAPI) -> AsyncIterator[None]:
     run.LIGHT.start()
     run.HEAVY.start()
     static_files.files()
+    served = application.served if isinstance(application, Application) else Served()
+    preparing = asyncio.create_task(page_routes.prepare()) if served.prepares else None
     yield
+    if preparing is not None:
+        preparing.cancel()
     run.LIGHT.stop()
     run.HEAVY.stop()
 

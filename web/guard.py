@@ -62,11 +62,12 @@ _PORTS = {"http": ":80", "https": ":443"}
 
 @dataclass(frozen=True)
 class Served:
-    """Settings of the server: names beside this machine's that it answers to, and the token that it
-    requires, if any."""
+    """Settings of the server: names beside this machine's that it answers to, the token that it
+    requires, if any, and whether it works out its first page before somebody opens it."""
 
     hosts: frozenset[str] = frozenset()
     token: str | None = field(default=None, repr=False)
+    prepares: bool = False
 
 
 class Refused(NamedTuple):

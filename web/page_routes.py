@@ -85,6 +85,15 @@ def _options_of(request: Request, *without: str) -> Pairs:
     return filled(run.pairs_of(request, *without), PAGE)
 
 
+async def prepare() -> None:
+    """Work out the page that opens without an address: figures, form and advice."""
+    with contextlib.suppress(PlanError, *NO_ANSWER):
+        view = run.plain(await run.prepared("what_if", filled([], PAGE)))
+        pairs = parse_qsl(view["query"])
+        await run.prepared("inputs", pairs, view["layout"])
+        await run.prepared("late", pairs)
+
+
 @router.get("/", response_class=HTMLResponse)
 async def page(request: Request) -> Response:
     """The dashboard of the state in the address. What takes long comes last, and the browser shows

@@ -34,7 +34,7 @@ _IPV6_NETWORK = 64  # bits of the addresses that one customer of a provider has
 
 def run(sockets: list[socket.socket], hosts: frozenset[str], token: str | None) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP."""
-    running = uvicorn.Server(configured(create(Served(hosts, token))))
+    running = uvicorn.Server(configured(create(Served(hosts, token, prepares=True))))
     if hasattr(signal, "SIGHUP"):  # uvicorn itself ends on the other two
         signal.signal(signal.SIGHUP, running.handle_exit)
     start_forkserver()
