@@ -27,8 +27,8 @@ from planner.search.software import (
 from planner.specs.columns import Columns, joined
 from planner.specs.plan import Plan
 
-# options gain more together, and on other layouts, than the product of what each gains by itself: up
-# to 5 % more over the requests of benchmarks.pins
+# options gain more together, and on other layouts, than the product of what each gains by itself:
+# up to 5 % more over the requests of benchmarks.pins
 _TOGETHER = 0.1
 _FOLLOW = ("bubble", "overhead")  # components that are as long as the others make them
 
