@@ -212,7 +212,7 @@ def test_every_verb_doubts_the_request_before_it_answers(
 
 def test_a_project_without_a_length_is_refused() -> None:
     """Days and cost of nothing are not silently left out."""
-    with pytest.raises(PlanError, match="give --tokens, too"):
+    with pytest.raises(PlanError, match="give --tokens or --samples, too"):
         api.estimate(api.read_options({"model": "gpt2", "gpu": "h100", "run_as": "project"}))
 
 

@@ -82,9 +82,9 @@ def test_one_kernel_writes_gradients_over_logits() -> None:
 
 
 def test_compiled_chunks_keep_16_bit_logits_or_their_gradients() -> None:
-    """A large head: all gradients of logits, the input gradient, the weight gradient as a sum and
-    the share of the last chunk."""
-    by_hand = 2 * 4096 * 128_000 + 2 * 4096 * 512 + 2 * 2 * 128_000 * 512
+    """A large head: all gradients of logits, the input gradient, and the weight gradient of the
+    first chunk; a sum of others comes where logits of chunks are gone."""
+    by_hand = 2 * 4096 * 128_000 + 2 * 4096 * 512 + 2 * 128_000 * 512
     result = counted("torchtune", loss_kernel="chunked", compile=True) * 4096 * 128_000
     assert result == max(by_hand, (2 + 2 / CHUNKS) * 4096 * 128_000)
 
@@ -128,6 +128,6 @@ def test_tiles_make_logits_again() -> None:
     assert (tiled - fused) / fused == pytest.approx(4096 * 128_256 / (3 * 7.5e9), rel=0.15)
 
 
-def test_tiles_have_a_fixed_size() -> None:
+def test_a_loss_in_tiles_has_no_chunks() -> None:
     request = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack trl --loss-kernel tiled")
-    refused(dpplan("estimate", *request, "--loss-chunks", "8"), "--loss-chunks", "fixed size")
+    refused(dpplan("estimate", *request, "--loss-chunks", "8"), "--loss-chunks", "a loss in chunks")

@@ -206,8 +206,8 @@ def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None
     as_long = answered(short, method="full-bf16").methods[0]
     assert seconds["longest"] == pytest.approx(as_long.step_seconds, rel=0.02)
     # memory is that of the longest that may come
-    assert alone.memory.device_bytes == pytest.approx(
-        not_none(rows_["padded"].memory).device_bytes, rel=0.01
+    assert alone.memory.peak_bytes == pytest.approx(
+        estimate(rows_["padded"].command).memory.peak_bytes, rel=0.01
     )
     assert alone.throughput.tokens_per_s == pytest.approx(
         16 * longest / alone.step.seconds, rel=1e-3
@@ -237,10 +237,12 @@ def test_the_peak_is_that_of_the_longest_row_that_comes() -> None:
         plain = answered(short, method="full-bf16").methods[0]
         assert row.memory is not None
         assert plain.memory is not None
-        assert row.memory.device_bytes == pytest.approx(plain.memory.device_bytes, rel=1e-3)
+        peaks = [estimate(each.command).memory.peak_bytes for each in (row, plain)]
+        assert peaks[0] == pytest.approx(peaks[1], rel=1e-3)
+        assert row.memory.device_bytes >= plain.memory.device_bytes  # pieces of other lengths
         assert estimate(row.command).memory.device_bytes == row.memory.device_bytes
-        # the longest context is that of a full row
-        assert row.longest_context == plain.longest_context
+        # the longest context is at most that of a full row
+        assert not_none(row.longest_context) <= not_none(plain.longest_context)
     packed = answered(given, method="full-bf16", examples=1000).methods[0]
     whole = {**SMALL, "seq_len": 4096, "micro_batch": 2}
     full = answered(whole, method="full-bf16").methods[0]

@@ -80,7 +80,7 @@ def test_a_script_is_still_there_when_its_log_comes(client: TestClient) -> None:
     marked = {name for name in sent if sent.get(f"from.{name}", "").startswith("file|first.sh")}
     assert {"model", "tp"} <= marked
     before = steps(first.text)
-    assert "first.sh" in first.text.split('id="shown"')[1]
+    assert "first.sh" in before["script"], sorted(before)
     log = {"files": ("train.log", (EXAMPLES / "train.log").read_bytes(), "text/plain")}
     second = client.post("/run", data=sent, files=log)
     assert second.status_code == 200

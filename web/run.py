@@ -69,7 +69,7 @@ async def answer(
 
 
 async def prepared(name: str, *arguments: Any) -> bytes:
-    """The answer of a worker to a task that nobody waits for yet, kept for who asks first."""
+    """The answer of a worker to a task before any request for it, kept for the first request."""
     workers = LIGHT if name in _LIGHT else HEAVY
     job = workers.submit(name, arguments, _key(name, arguments))
     return await asyncio.wrap_future(job.future)
