@@ -177,7 +177,7 @@ FILES = {
         hub=("facebook/wav2vec2-base", "facebook/wav2vec2-base-960h"),
     ),
     "qwen2.5-vl-3b": Shipped(
-        "Qwen2.5-VL 3B (one image of 448 x 448 in a sequence)",
+        "Qwen2.5-VL 3B (images of 448 x 448)",
         "qwen2_5_vl Qwen2_5_VLForConditionalGeneration",
         {"text_config": _TEXT_3B, "vision_config": {**_QWEN25_VISION, "out_hidden_size": 2048}}
         | {"tie_word_embeddings": True},
@@ -185,7 +185,7 @@ FILES = {
         ("Qwen/Qwen2.5-VL-3B-Instruct",),
     ),
     "qwen2.5-vl-7b": Shipped(
-        "Qwen2.5-VL 7B (one image of 448 x 448 in a sequence)",
+        "Qwen2.5-VL 7B (images of 448 x 448)",
         "qwen2_5_vl Qwen2_5_VLForConditionalGeneration",
         {"text_config": _TEXT_7B, "vision_config": {**_QWEN25_VISION, "out_hidden_size": 3584}},
         "Qwen/Qwen2.5-VL-7B-Instruct config.json",
@@ -193,7 +193,7 @@ FILES = {
         ("qwen2.5-vl",),
     ),
     "qwen3-vl-4b": Shipped(
-        "Qwen3-VL 4B (one image of 448 x 448 in a sequence)",
+        "Qwen3-VL 4B (images of 448 x 448)",
         "qwen3_vl Qwen3VLForConditionalGeneration",
         {"text_config": _QWEN3_TEXT, "vision_config": _QWEN3_VISION, "tie_word_embeddings": True},
         "Qwen/Qwen3-VL-4B-Instruct config.json",

@@ -42,6 +42,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "dispatcher": {"ep": 8},
     "ep_overlap": {"ep": 8},
     "shard_group": {"zero": 3, "dp": 16},
+    "loss_chunks": {"loss_kernel": "chunked"},  # tiles of another kernel have a fixed size
     "optimizer_in_backward": {"gpus": 1, "global_batch": 1, "micro_batch": 1},
 }
 OF_EXPERTS = ("ep", "etp", "dispatcher", "ep_overlap")

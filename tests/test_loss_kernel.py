@@ -128,6 +128,6 @@ def test_tiles_make_logits_again() -> None:
     assert (tiled - fused) / fused == pytest.approx(4096 * 128_256 / (3 * 7.5e9), rel=0.15)
 
 
-def test_a_loss_in_tiles_has_no_chunks() -> None:
+def test_tiles_have_a_fixed_size() -> None:
     request = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack trl --loss-kernel tiled")
-    refused(dpplan("estimate", *request, "--loss-chunks", "8"), "--loss-chunks", "a loss in chunks")
+    refused(dpplan("estimate", *request, "--loss-chunks", "8"), "--loss-chunks", "fixed size")

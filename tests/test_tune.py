@@ -239,10 +239,12 @@ def test_the_peak_is_that_of_the_longest_row_that_comes() -> None:
         assert plain.memory is not None
         peaks = [estimate(each.command).memory.peak_bytes for each in (row, plain)]
         assert peaks[0] == pytest.approx(peaks[1], rel=1e-3)
-        assert row.memory.device_bytes >= plain.memory.device_bytes  # pieces of other lengths
+        # blocks freed at one length do not serve another: more is reserved, as in the oracle
+        slack = [estimate(each.command).memory.outside.fragmentation for each in (row, plain)]
+        assert slack[0] == pytest.approx(6 * slack[1], rel=0.05)
         assert estimate(row.command).memory.device_bytes == row.memory.device_bytes
-        # the longest context is at most that of a full row
-        assert not_none(row.longest_context) <= not_none(plain.longest_context)
+        # the longest context is that of a full row
+        assert row.longest_context == plain.longest_context
     packed = answered(given, method="full-bf16", examples=1000).methods[0]
     whole = {**SMALL, "seq_len": 4096, "micro_batch": 2}
     full = answered(whole, method="full-bf16").methods[0]

@@ -63,16 +63,20 @@ async def answer(
     linger_s: seconds for which the work goes on when the browser of the request has gone. heard:
     takes the parts of the answer that are there before it.
     """
-    workers = LIGHT if name in _LIGHT else HEAVY
-    job = workers.submit(name, arguments, _key(name, arguments))
+    workers, job = _submitted(name, arguments)
     return await _waited(request, workers, job, linger_s, heard)
 
 
 async def prepared(name: str, *arguments: Any) -> bytes:
     """The answer of a worker to a task before any request for it, kept for the first request."""
-    workers = LIGHT if name in _LIGHT else HEAVY
-    job = workers.submit(name, arguments, _key(name, arguments))
+    _, job = _submitted(name, arguments)
     return await asyncio.wrap_future(job.future)
+
+
+def _submitted(name: str, arguments: tuple[Any, ...]) -> tuple[Workers, Job]:
+    """A task with the workers that answer it."""
+    workers = LIGHT if name in _LIGHT else HEAVY
+    return workers, workers.submit(name, arguments, _key(name, arguments))
 
 
 async def read(request: Request, name: str, *arguments: Any) -> Any:

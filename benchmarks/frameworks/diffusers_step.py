@@ -162,15 +162,8 @@ def run(setting: Setting) -> Counted:
     with gpu_rules.rules(), fake() as live:
         model = model_of(setting)
         optimizer = stepping.optimizer_of(setting, list(model.parameters()))
-        gradients = 0
 
-        def labelled() -> None:
-            nonlocal gradients
-            live.label_model(model, optimizer)
-            gradients = live.by_origin["gradients"]
-
-        labelled()
-        for _ in range(2):
-            live.restart()
+        def once(labelled: Callable[[], None]) -> None:
             step(setting, live, model, optimizer, labelled)
-        return stepping.counted(live, gradients)
+
+        return stepping.two_steps(live, model, optimizer, once)

@@ -141,7 +141,7 @@ def run(setting: Setting) -> Counted:
         whole = prepared(setting, gpt)
         # lists of tensors, torch's choice on a GPU
         optimizer = instantiate_torch_optimizer("AdamW", whole.parameters(), foreach=True)
-        gradients = 0
+        gradients = 0  # not stepping.two_steps: logits of a step live until the next ones
 
         def labelled() -> None:
             nonlocal gradients

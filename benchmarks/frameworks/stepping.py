@@ -33,6 +33,28 @@ def optimizer_of(setting: Setting, parameters: list[nn.Parameter]) -> torch.opti
     return AdamW(parameters, lr=1e-4, **{setting.optimizer: True})
 
 
+def two_steps(
+    live: LiveBytes,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    step: Callable[[Callable[[], None]], None],
+) -> Counted:
+    """Two steps of a model, of which the second is counted. step: takes what gives parameters,
+    gradients and states their origin, which it calls before and after the update."""
+    gradients = 0
+
+    def labelled() -> None:
+        nonlocal gradients
+        live.label_model(model, optimizer)
+        gradients = live.by_origin["gradients"]
+
+    labelled()
+    for _ in range(2):
+        live.restart()
+        step(labelled)
+    return counted(live, gradients)
+
+
 def counted(live: LiveBytes, gradients: int) -> Counted:
     """The second step as a row."""
     lasting, at_loss = live.by_origin, live.at_loss

@@ -3,6 +3,7 @@ its own FSDP2, one rank of a fake world."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -88,17 +89,9 @@ def run(setting: Setting) -> Counted:
             )
         weights: list[nn.Parameter] = [p for p in decoder.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(weights, lr=2e-5, fused=True)
-        gradients = 0
-
-        def labelled() -> None:
-            nonlocal gradients
-            live.label_model(decoder, optimizer)
-            gradients = live.by_origin["gradients"]
-
-        labelled()
         shape = setting.micro_batch, setting.seq_len
-        for _ in range(2):
-            live.restart()
+
+        def once(labelled: Callable[[], None]) -> None:
             for _ in range(setting.accumulation):
                 words = torch.zeros(shape, dtype=torch.long)
                 live.label([words], "batch")
@@ -114,4 +107,5 @@ def run(setting: Setting) -> Counted:
             optimizer.step()
             labelled()
             optimizer.zero_grad(set_to_none=True)
-        return stepping.counted(live, gradients)
+
+        return stepping.two_steps(live, decoder, optimizer, once)

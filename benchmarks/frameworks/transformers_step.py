@@ -15,7 +15,7 @@ from transformers import masking_utils
 from benchmarks.frameworks import gpu_rules
 from benchmarks.frameworks.live import LiveBytes, fake
 from benchmarks.frameworks.setting import Counted, Setting
-from benchmarks.frameworks.stepping import counted, optimizer_of
+from benchmarks.frameworks.stepping import optimizer_of, two_steps
 
 _BF16 = torch.bfloat16
 _GROUPED: Any = getattr(torch.nn.functional, "grouped_mm", None)  # none before torch 2.10
@@ -158,15 +158,8 @@ def taken(
     """Two steps of a model, of which the second is counted."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = optimizer_of(setting, trained)
-    gradients = 0
 
-    def labelled() -> None:
-        nonlocal gradients
-        live.label_model(model, optimizer)
-        gradients = live.by_origin["gradients"]
-
-    labelled()
-    for _ in range(2):
-        live.restart()
+    def once(labelled: Callable[[], None]) -> None:
         step(setting, live, model, optimizer, labelled, loss_of, sequences)
-    return counted(live, gradients)
+
+    return two_steps(live, model, optimizer, once)

@@ -35,9 +35,10 @@ _EXPERT_WAIT = Sourced(
 )
 CHUNK_TOKENS = 8192.0  # of prompts in one pass, max_num_batched_tokens of vLLM
 GREEDY_BYTES = 16.0  # per word and sequence of a token: logits in fp32, soft-maxed and compared
-# the same where tokens are drawn and their log-probabilities returned, counted in vLLM's v1 sampler
-# (sample/sampler.py and ops/topk_topp_sampler.py): to fp32 6, log-softmax 12, temperature 8,
-# softmax 12, exponential noise 4, division 12, argmax 4, ranks of the drawn words 4
+# the same where tokens are drawn and their log-probabilities returned, counted in vLLM's sampler
+# (vllm/v1/sample/sampler.py at 00ec9781, ops/topk_topp_sampler.py at 01fa3fe7): to fp32 6,
+# log-softmax 12, temperature 8, softmax 12, exponential noise 4, division 12, argmax 4, ranks of
+# the drawn words 4
 DRAWN_BYTES = 62.0
 _ONE_SHOT = Sourced(
     5e-6, "s", "measured", "ai-dynamo/aiconfigurator, custom_allreduce of vLLM 0.24.0", "2026-11"

@@ -217,7 +217,7 @@ def _hybrid(answer: Answer) -> None:
 
 def _detect(name: str, text: str) -> bool:
     started = _RUN.search(text) or ("torchrun" in text and _PLUGIN.search(text))
-    return not name.endswith((".py", ".ipynb", ".md")) and started is not None and bool(started)
+    return bool(started) and not name.endswith((".py", ".ipynb", ".md"))
 
 
 FORMAT = Format(

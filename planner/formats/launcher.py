@@ -20,8 +20,8 @@ from planner.inputs.readers import yaml_places
 _DIRECTIVE = re.compile(r"^[ \t]*#SBATCH[ \t]+(.+)$", re.M)
 _VISIBLE = re.compile(r"\bCUDA_VISIBLE_DEVICES=[\"']?(\d{1,3}(?:,\d{1,3})*)\b")
 _STARTS = re.compile(
-    r"#SBATCH|\btorchrun\b|torch\.distributed\.(?:run|launch)|\baccelerate\s+launch|\bcolossalai\s+run"
-    r"|(?:^|[\s\"'/])(?:deepspeed|mpirun|mpiexec|srun)[ \t]+[^\s=:]",
+    r"#SBATCH|\btorchrun\b|torch\.distributed\.(?:run|launch)|\baccelerate\s+launch"
+    r"|\bcolossalai\s+run|(?:^|[\s\"'/])(?:deepspeed|mpirun|mpiexec|srun)[ \t]+[^\s=:]",
     re.M,
 )
 _HOST = re.compile(r"[ \t]*[\w.-]+[ \t]+slots=(\d{1,4})[ \t]*(?:#.*)?")

@@ -296,11 +296,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         get_args(LossKernel),
         lambda s: s.supports.loss_kernels,
     ),
-    _switch(
-        "loss_chunks",
-        "a loss in chunks",
-        lambda s: "chunked" in s.supports.loss_kernels and s.fusion.loss != "tiled",
-    ),
+    _switch("loss_chunks", "a loss in chunks", lambda s: "chunked" in s.supports.loss_kernels),
     _listed("attention", "kernels of attention", ATTENTIONS, lambda s: s.supports.attentions),
     _switch("compile", "torch.compile", lambda s: s.supports.compile),
     _switch("expandable_segments", "PyTorch's allocator", lambda s: s.family not in _NOT_TORCH),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from planner.formulas import kernels
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
@@ -30,11 +32,16 @@ def law_of(gpu: GpuSpec, power_w: float | None = None) -> float | None:
 
     None for an architecture whose energy per FLOP is not known.
     """
-    energy, rate = kernels.ENERGY_PER_FLOP.get(gpu.architecture), gpu.dense.bf16 or gpu.dense.fp16
-    if energy is None or rate is None:
+    if (known := _rate_and_energy(gpu)) is None:
         return None
     power = float(gpu.power) if power_w is None else power_w
-    return float(kernels.power_limited_clock_frac(power, float(rate), float(energy)))
+    return float(kernels.power_limited_clock_frac(power, *known))
+
+
+def _rate_and_energy(gpu: GpuSpec) -> tuple[float, float] | None:
+    """FLOP/s of 16-bit GEMMs at the full clock, and joules of one FLOP."""
+    energy, rate = kernels.ENERGY_PER_FLOP.get(gpu.architecture), gpu.dense.bf16 or gpu.dense.fp16
+    return None if energy is None or rate is None else (float(rate), float(energy))
 
 
 def power_of(gpu: GpuSpec, share: float) -> float | None:
@@ -43,11 +50,8 @@ def power_of(gpu: GpuSpec, share: float) -> float | None:
 
     None for an architecture whose energy per FLOP is not known.
     """
-    energy, rate = kernels.ENERGY_PER_FLOP.get(gpu.architecture), gpu.dense.bf16 or gpu.dense.fp16
-    if energy is None or rate is None:
-        return None
-    board = kernels.power_limited_clock_frac(float(gpu.power), float(rate), float(energy))
-    return float((share * board) ** 3 * energy * rate)
+    known, board = _rate_and_energy(gpu), law_of(gpu)
+    return None if known is None or board is None else (share * board) ** 3 * math.prod(known)
 
 
 def sustained_clock(plan: Plan) -> Sourced:
