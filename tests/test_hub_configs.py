@@ -7,6 +7,7 @@ import json
 import pytest
 
 from planner import api
+from planner.formats.trainer import model_name
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog, hub, hub_configs
 from planner.inputs.model import model_spec
@@ -73,3 +74,12 @@ def test_names_are_read_in_any_case_and_with_the_prefix_of_the_hub_too(
     monkeypatch.setattr(hub, "config_of", gone)
     models = [model_spec(name)[0] for name in ("MICROSOFT/PHI-2", "hf:microsoft/phi-2")]
     assert models[0] == models[1] == model_spec("microsoft/phi-2")[0]
+
+
+def test_a_file_that_names_a_shipped_model_keeps_its_name() -> None:
+    """Not the model of the catalogue whose name it extends, which reads longer positions."""
+    name = "Qwen/Qwen2.5-Math-1.5B"
+    assert model_name(name) == name
+    ours, alike = (model_spec(each)[0] for each in (name, "qwen2.5-1.5b"))
+    assert parameter_count(ours) == parameter_count(alike)
+    assert ours.max_positions < alike.max_positions

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from planner.formats.record import STEPS, Answer, Argument, Value
-from planner.inputs import catalog
+from planner.inputs import catalog, hub_configs
 from planner.inputs.readers import read_json, yaml_places, yaml_text
 from planner.specs.base import PlanError
 from planner.specs.options.aliases import words
@@ -154,7 +154,9 @@ def model_name(value: Any) -> str | None:
         raise ValueError("is a folder: give its config.json to --model")
     name = _QUANTISED_COPY.sub("", name)  # how frozen weights are kept is said beside it
     organisation, _, copied = name.rpartition("/")
-    if organisation and catalog.is_path(name):  # the Hub's id of no model of the catalogue
+    if hub_configs.named(name) is not None:
+        return name
+    if organisation and catalog.is_path(name):  # the Hub's id of no model that ships
         with suppress(PlanError):
             return catalog.find("models", copied).stem
     return name
