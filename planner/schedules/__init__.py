@@ -3,12 +3,13 @@ yields.
 
 A module in `library` offers CHUNKS, how many chunks of layers a rank holds ("one", "two" in a V,
 "several"); `allows(p, m, v)`, booleans, with NEEDS as their sentence; `actions(p, m, v)`, what each
-rank runs in order; `idle_s(fill, slow, p, m, v)`, seconds that stay idle given the seconds that all
-ranks but the slowest, and the slowest, spend on one micro-batch; `live_chunks(stage, pp, vpp, m)`,
-forward chunks (layers / (pp v) each) whose activations a stage holds at its peak. These three take
-and give plain arrays of one value per row. FREE_RUNNING: no rank waits for the others between
-steps. SIMULATED: the closed form holds for some durations only, and the estimator simulates.
-DOMINATED: another is as fast in less memory; searched only when --schedule names it.
+rank runs in order, or `lists(p, m, v)`, the same as columns, which many ranks are timed by sooner;
+`idle_s(fill, slow, p, m, v)`, seconds that stay idle given the seconds that all ranks but the
+slowest, and the slowest, spend on one micro-batch; `live_chunks(stage, pp, vpp, m)`, forward chunks
+(layers / (pp v) each) whose activations a stage holds at its peak. These three take and give plain
+arrays of one value per row. FREE_RUNNING: no rank waits for the others between steps. SIMULATED:
+the closed form holds for some durations only, and the estimator simulates. DOMINATED: another is as
+fast in less memory; searched only when --schedule names it.
 
 `timing` times the lists, `checks` checks them and counts what is alive, `intervals` draws them.
 """
@@ -27,6 +28,7 @@ from planner import plugins
 from planner.error import PlanError
 from planner.ledger import Array, rowwise
 from planner.schedules.base import MOST_ACTIONS, Actions, Work
+from planner.schedules.lists import Lists
 from planner.schedules.timing import Program, compiled
 
 _NAMES = plugins.names("schedules")
@@ -97,6 +99,12 @@ def default_chunks(name: str) -> int:
 def actions(name: str, p: int, m: int, v: int | None = None) -> Actions:
     """The actions of each of p ranks, in order, for m micro-batches and v chunks per rank. Raises
     PlanError naming the option."""
+    lists = _lists(name, p, m, v)
+    return lists.actions() if isinstance(lists, Lists) else lists
+
+
+def _lists(name: str, p: int, m: int, v: int | None) -> Actions | Lists:
+    """`actions`, as columns where the schedule makes these."""
     module = module_of(name)
     for field, value, most in (
         ("--pp", p, 4096),
@@ -126,7 +134,7 @@ def actions(name: str, p: int, m: int, v: int | None = None) -> Actions:
             m,
             f"more than {MOST_ACTIONS:,} actions; take fewer micro-batches, ranks or chunks",
         )
-    out: Actions = module.actions(p, m, v)
+    out: Actions | Lists = (module.lists if hasattr(module, "lists") else module.actions)(p, m, v)
     return out
 
 
@@ -158,13 +166,13 @@ def program(name: str, p: int, m: int, v: int) -> Program:
         if key in _kept:
             _kept.move_to_end(key)
             return _kept[key]
-    new = compiled(actions(*key))
+    new = compiled(_lists(*key))
     with _keeping:
         _kept[key] = new
-        total = sum(len(each.actions) for each in _kept.values())
+        total = sum(len(each) for each in _kept.values())
         while total > _MOST_KEPT and len(_kept) > 1:
             _, dropped = _kept.popitem(last=False)
-            total -= len(dropped.actions)
+            total -= len(dropped)
     return new
 
 

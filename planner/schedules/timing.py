@@ -7,6 +7,7 @@ rows there are.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import numpy as np
 from planner.error import PlanError
 from planner.ledger import Array
 from planner.schedules.base import BACKWARD, FORWARD, INPUT, OVERLAP, WEIGHT, Action, Actions
+from planner.schedules.lists import CODE, NAMES, Lists
 
 _BLOCK = 512  # rows timed together: the ends of 3,000 actions then stay in a cache of megabytes
 _NOTHING = 0  # node that ends at time zero: what an action waits for that waits for nothing
@@ -49,7 +51,8 @@ class Program:
     ranks: int
     stages: int
     microbatches: int
-    actions: tuple[Action, ...]  # of node i + 1
+    lists: Lists
+    place: Array  # (nodes,) position of each node in the lists, from 1
     rank: Array  # (nodes,) of each node; -1 for node 0
     before: Array  # previous node of the same rank
     # (2, nodes): nodes of other stages whose result is needed; the second only for overlapped pairs
@@ -65,6 +68,16 @@ class Program:
     pairs: bool
     first: Array = field(repr=False)  # (ranks,) node
     last: Array = field(repr=False)
+
+    def __len__(self) -> int:
+        """Actions."""
+        return len(self.before) - 1
+
+    @functools.cached_property
+    def actions(self) -> tuple[Action, ...]:
+        """Of node i + 1."""
+        flat = self.lists.flat()
+        return tuple(flat[i - 1] for i in self.place[1:].tolist())
 
 
 @dataclass(frozen=True)
@@ -88,21 +101,19 @@ class Timing:
         return (self.end - self.start).max(axis=0)
 
 
-def compiled(actions: Actions) -> Program:
+def compiled(actions: Actions | Lists) -> Program:
     """Resolve dependencies and sort into levels. Raises PlanError where a list lacks what another
     needs, Deadlock."""
-    nodes: list[Action] = [action for row in actions for action in row]
-    if not nodes:
+    leaf = actions if isinstance(actions, Lists) else Lists.of(actions)
+    ranks, count = len(leaf.counts), int(leaf.counts.sum()) + 1
+    if count == 1:
         raise PlanError("schedule", "", "holds no action")
-    ranks = len(actions)
-    count = len(nodes) + 1
-    rank = np.concatenate([[-1], np.repeat(np.arange(ranks), [len(row) for row in actions])])
-    leaf = _leaves(nodes)
+    rank = np.concatenate([[-1], np.repeat(np.arange(ranks), leaf.counts)])
     stages, microbatches = int(leaf.stage.max()) + 1, int(leaf.microbatch.max()) + 1
     if stages * microbatches > len(leaf.node):
         raise PlanError(
             "schedule",
-            str(nodes[0]),
+            str(leaf.action(1)),
             f"{len(leaf.node)} actions are too few for {stages} stages and {microbatches} "
             "micro-batches",
         )
@@ -110,12 +121,12 @@ def compiled(actions: Actions) -> Program:
     place = leaf.stage * microbatches + leaf.microbatch
     key = _WORD[leaf.kind] * size + place
     if (np.bincount(key) > 1).any():
-        again = nodes[int(leaf.node[np.flatnonzero(np.bincount(key)[key] > 1)[-1]]) - 1]
+        again = leaf.action(int(leaf.node[np.flatnonzero(np.bincount(key)[key] > 1)[-1]]))
         raise PlanError("schedule", str(again), f"{again} runs twice")
     where = np.zeros(3 * size, dtype=np.intp)
     where[key] = leaf.node
 
-    forward, weight = leaf.kind == _F, leaf.kind == _W
+    forward, weight = (leaf.kind == CODE[name] for name in (FORWARD, WEIGHT))
     at_end = ~forward & ~weight & (leaf.stage == stages - 1)
     needs_any = ~(forward & (leaf.stage == 0))
     needed = np.where(
@@ -127,10 +138,9 @@ def compiled(actions: Actions) -> Program:
         first = int(np.flatnonzero(lacking)[0])
         word = "FB"[int(needed[first]) // size]
         stage, i = divmod(int(needed[first]) % size, microbatches)
+        lacks = leaf.action(int(leaf.node[first]))
         raise PlanError(
-            "schedule",
-            str(nodes[leaf.node[first] - 1]),
-            f"{nodes[leaf.node[first] - 1]} needs {stage}{word}{i}, which no rank runs",
+            "schedule", str(lacks), f"{lacks} needs {stage}{word}{i}, which no rank runs"
         )
     boundary = np.where(
         forward, leaf.stage - 1, leaf.stage
@@ -149,19 +159,19 @@ def compiled(actions: Actions) -> Program:
     waits, lag, sends = (np.zeros((2, count), dtype=np.intp) for _ in range(3))
     for table, values in ((waits, needs), (lag, behind), (sends, out)):
         table[leaf.slot, leaf.node] = values
-    edges = np.cumsum([0, *(len(row) for row in actions)])
+    edges = np.concatenate([[0], np.cumsum(leaf.counts)])
     before = np.arange(-1, count - 1)
     before[edges[:-1][np.diff(edges) > 0] + 1] = _NOTHING
     before[0] = _NOTHING
 
-    pairs = np.array([bool(node.parts) for node in nodes])
+    pairs = leaf.pairs
     shown = np.zeros((2, count), dtype=np.intp)
     shown[leaf.slot, leaf.node] = leaf.stage
     kind = np.zeros(count, dtype=np.intp)
     kind[leaf.node] = leaf.kind
-    kind[1:][pairs] = _PAIR
+    kind[1:][pairs] = CODE[OVERLAP]
     combined = (
-        (kind * stages + shown[0]) * stages + np.where(kind == _PAIR, shown[1], shown[0])
+        (kind * stages + shown[0]) * stages + np.where(kind == CODE[OVERLAP], shown[1], shown[0])
     ) * ranks + rank
     distinct, takes = np.unique(combined[1:], return_inverse=True)
     takes = np.concatenate([[0], takes])
@@ -174,7 +184,8 @@ def compiled(actions: Actions) -> Program:
         ranks=ranks,
         stages=stages,
         microbatches=microbatches,
-        actions=tuple(nodes[i - 1] for i in order[1:].tolist()),
+        lists=leaf,
+        place=order,
         rank=rank[order],
         before=back[before[order]],
         waits=back[waits[:, order]],
@@ -189,37 +200,9 @@ def compiled(actions: Actions) -> Program:
     )
 
 
-_F, _B, _I, _W, _PAIR = range(5)
-_CODE = {FORWARD: _F, BACKWARD: _B, INPUT: _I, WEIGHT: _W}
-_NAMES = (FORWARD, BACKWARD, INPUT, WEIGHT, OVERLAP)
 _WORD = np.array(
     [0, 1, 1, 2]
 )  # what others wait for: a forward, a whole backward or its input gradient; a weight gradient
-
-
-@dataclass(frozen=True)
-class _Leaves:
-    """Actions with pairs taken apart, one value each."""
-
-    node: Array
-    stage: Array
-    kind: Array
-    microbatch: Array
-    slot: Array  # 1 for the second of a pair
-
-
-def _leaves(nodes: list[Action]) -> _Leaves:
-    parts = [node.parts or (node,) for node in nodes]
-    counts = np.fromiter(map(len, parts), np.intp, len(parts))
-    first = np.cumsum(counts) - counts
-    stages, kinds, microbatches, _ = zip(*itertools.chain.from_iterable(parts), strict=True)
-    return _Leaves(
-        node=np.repeat(np.arange(1, len(nodes) + 1), counts),
-        stage=np.array(stages, dtype=np.intp),
-        kind=np.array([_CODE[kind] for kind in kinds], dtype=np.intp),
-        microbatch=np.array(microbatches, dtype=np.intp),
-        slot=np.arange(len(kinds)) - np.repeat(first, counts),
-    )
 
 
 def _kind(combined: int, stages: int, ranks: int) -> tuple[str, int, int, int]:
@@ -227,7 +210,7 @@ def _kind(combined: int, stages: int, ranks: int) -> tuple[str, int, int, int]:
     rest, rank = divmod(combined, ranks)
     rest, other = divmod(rest, stages)
     kind, stage = divmod(rest, stages)
-    return _NAMES[kind], stage, other, rank
+    return NAMES[kind], stage, other, rank
 
 
 def _levels(before: Array, waits: Array, edges: Array) -> tuple[Array, list[int]]:

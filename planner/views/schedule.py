@@ -80,7 +80,7 @@ def _drawn(r: Schedule, program: Program, timing: Timing, width: int, chart: Cha
     )
     drawing = (
         ["", *map(Fixed, timeline(program, timing, width)), Caption(LEGEND)]
-        if len(program.actions) <= _MOST_ACTIONS
+        if len(program) <= _MOST_ACTIONS
         else []
     )
     return Block(

@@ -4,8 +4,9 @@
 import numpy as np
 
 from planner.ledger import Array
-from planner.schedules.base import Actions, Work
-from planner.schedules.dual import Stream, steps
+from planner.schedules.base import Work
+from planner.schedules.dual import steps
+from planner.schedules.lists import Lists, Rank, two_streams
 
 CHUNKS = "one"
 NEEDS = "an even pp and an even number of micro-batches, 2 pp or more"
@@ -17,22 +18,18 @@ def allows(p: Array, m: Array, v: Array) -> Array:
     return (np.mod(p, 2) == 0) & (np.mod(m, 2) == 0) & (m >= 2 * p)
 
 
-def actions(p: int, m: int, v: int = 1) -> Actions:
+def lists(p: int, m: int, v: int = 1) -> Lists:
     """Half of the micro-batches enter at rank 0, half at rank p - 1; rank r holds stages r and p -
     1 - r."""
     half = m // 2
-    out = []
-    for r in range(p):
 
-        def down(n: int, r: int = r) -> tuple[int, int]:
-            return r, n
+    def rank(r: int) -> Rank:
+        down, up = r < p // 2, min(r, p - 1 - r)
+        stages, first = (r, p - 1 - r), (0, half)
+        own = steps(p // 2, up, half)
+        return Rank(own, stages, first) if down else Rank(own, stages[::-1], first[::-1])
 
-        def up(n: int, r: int = r) -> tuple[int, int]:
-            return p - 1 - r, half + n
-
-        streams: tuple[Stream, Stream] = (down, up) if r < p // 2 else (up, down)
-        out.append(steps(p // 2, min(r, p - 1 - r), half, streams))
-    return out
+    return two_streams(map(rank, range(p)), half)
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:

@@ -4,8 +4,9 @@ deepseek-ai/DualPipe (2025)."""
 import numpy as np
 
 from planner.ledger import Array
-from planner.schedules.base import Action, Actions, Work
+from planner.schedules.base import Work
 from planner.schedules.dual import steps
+from planner.schedules.lists import Lists, Rank, two_streams
 
 CHUNKS = "two"
 NEEDS = "2 pp micro-batches or more"
@@ -17,13 +18,9 @@ def allows(p: Array, m: Array, v: Array) -> Array:
     return m >= 2 * p
 
 
-def actions(p: int, m: int, v: int = 2) -> Actions:
+def lists(p: int, m: int, v: int = 2) -> Lists:
     """Rank r holds stages r and 2p - 1 - r; each micro-batch goes down the ranks and up again."""
-
-    def rank(r: int) -> list[Action]:
-        return steps(p, r, m, (lambda n: (r, n), lambda n: (2 * p - 1 - r, n)))
-
-    return [rank(r) for r in range(p)]
+    return two_streams((Rank(steps(p, r, m), (r, 2 * p - 1 - r)) for r in range(p)), m)
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:

@@ -1,17 +1,19 @@
 """ZB-V: two chunks per rank in a V, no bubble within 1F1B's memory. Qi et al. 2023 (arXiv
 2401.10241) section 6, 2405.15362."""
 
-import itertools
-
 import numpy as np
 
 from planner.ledger import Array
-from planner.schedules.base import FORWARD, INPUT, WEIGHT, Action, Actions, Work
+from planner.schedules.base import FORWARD, INPUT, WEIGHT, Work
+from planner.schedules.lists import Lists, Rank, step, two_streams
 
 CHUNKS = "two"
 NEEDS = "one micro-batch or more"
 SIMULATED = True
 FREE_RUNNING = True
+_F, _I, _W = map(
+    step, (FORWARD, INPUT, WEIGHT)
+)  # of the stage on the way down and of that on the way up
 
 
 def allows(p: Array, m: Array, v: Array) -> Array:
@@ -19,32 +21,29 @@ def allows(p: Array, m: Array, v: Array) -> Array:
     return m >= 1
 
 
-def actions(p: int, m: int, v: int = 2) -> Actions:
+def lists(p: int, m: int, v: int = 2) -> Lists:
     """Rank r holds stages r and 2p - 1 - r."""
-    return [_rank(p, m, r) for r in range(p)]
+    return two_streams((Rank(_steps(p, m, r), (r, 2 * p - 1 - r)) for r in range(p)), m)
 
 
-def _rank(p: int, m: int, r: int) -> list[Action]:
+def _steps(p: int, m: int, r: int) -> list[int]:
     """Warm-up, steady state and drain as if there were 2p - 1 micro-batches; those beyond m are
     left out."""
-    down, up, whole = r, 2 * p - 1 - r, max(2 * p - 1, m)
-    of_up = [(kind, up) for kind in (FORWARD, INPUT, WEIGHT)]
-    cycle = [(INPUT, down), (WEIGHT, down), *of_up]
+    whole = max(2 * p - 1, m)
+    of_up = [_F[1], _I[1], _W[1]]
+    cycle = [_I[0], _W[0], *of_up]
     more = whole - (2 * p - r - 1)  # forwards of the stage on the way down, after the warm-up
-    steps = [
-        *[(FORWARD, down)] * (2 * (p - r) - 1),
-        *[(FORWARD, up), (FORWARD, down)] * r,
+    return [
+        *[_F[0]] * (2 * (p - r) - 1),
+        *[_F[1], _F[0]] * r,
         *of_up * (p - r),
-        *[(FORWARD, down), *cycle] * more,
+        *[_F[0], *cycle] * more,
         *cycle * (whole - p - more),
-        *[(INPUT, down), (INPUT, up)] * r,
-        *[(INPUT, down), (WEIGHT, down)] * (p - r),
-        *[(WEIGHT, up)] * r,
-        *[(WEIGHT, down)] * r,
+        *[_I[0], _I[1]] * r,
+        *[_I[0], _W[0]] * (p - r),
+        *[_W[1]] * r,
+        *[_W[0]] * r,
     ]
-    numbers = {step: itertools.count() for step in set(steps)}
-    each = ((*step, next(numbers[step])) for step in steps)
-    return [Action(stage, kind, i) for kind, stage, i in each if i < m]
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
