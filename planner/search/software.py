@@ -134,7 +134,8 @@ def _fastest_of_kinds(plan: Plan, space: Space) -> Columns:
 def listed(estimates: Outline, taken: Choice, rows: Array | None = None) -> Listed:
     """The best layouts (of these, by default of all), for which other free options may be better:
     the fastest that fit, also of each kind, the fastest with less room than is wanted, the smallest
-    of each kind, and where none has enough room those that need least memory."""
+    of each kind, and those that need least memory of what is faster but lacks room, or of all where
+    none has enough."""
     rows = np.arange(len(estimates.fits)) if rows is None else rows
     seconds = estimates.time.seconds[rows]
     level, amount = taken.rank
@@ -151,7 +152,10 @@ def listed(estimates: Outline, taken: Choice, rows: Array | None = None) -> List
     kept += [fastest[device[fastest] <= share * usable][:_LISTED] for share in _NEEDS]
     within_reach = fastest[device[fastest] <= _REACH * usable]
     kept.append(_smallest_of_each(estimates.space, rows, within_reach, device))
-    if level != ENOUGH:
+    if level == ENOUGH:  # what is faster lacks room, the smallest the least
+        faster = np.flatnonzero(seconds < amount * (1 - GAIN))
+        kept.append(faster[np.argsort(device[faster], kind="stable")[:_LISTED]])
+    else:
         kept.append(np.argsort(device, kind="stable")[:_LISTED])
     each = np.unique(np.append(rows[np.concatenate(kept)], taken.row))
     device_bytes: Array = estimates.memory.device[each]

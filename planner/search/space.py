@@ -328,14 +328,16 @@ def recomputes(plan: Plan, layers: int) -> list[str]:
 
 def chunk_counts(plan: Plan, pp: int) -> list[int]:
     """Chunks per rank worth trying: those that make all chunks equal, and where the stack lets the
-    contents of chunks be stated, one for each number of layers in the largest chunk."""
+    contents of chunks be stated, the fewest and the most for each number of layers in the largest
+    chunk: more of them hold fewer layers on average, and fewer are sent less."""
     layers = plan.model.layers
     if plan.request.pipeline_layout is not None:
         return [len(pipeline_layout(plan.request.pipeline_layout)) // pp]
     counts = np.arange(1, (layers + ENDS) // pp + 1)
     each = set(counts[equal_chunks(plan, pp, counts)].tolist())
     if has(plan.stack, "pipeline_layout", "any") and plan.request.uneven_stages is not False:
-        each |= {-(-layers // (pp * size)) for size in range(1, -(-layers // pp) + 1)}
+        changes = np.diff(-(-layers // (pp * counts)), prepend=0, append=0) != 0
+        each |= set(counts[changes[:-1] | changes[1:]].tolist())
     return sorted(v for v in each if v * pp <= layers or equal_chunks(plan, pp, v))
 
 
