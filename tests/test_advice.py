@@ -123,9 +123,9 @@ def test_a_search_for_what_is_worth_saying_says_as_much(
 
 
 def test_what_is_not_searched_says_what_advice_found_it_to_be_worth() -> None:
-    given = {"model": "llama-2-70b", "gpu": "h100", "gpus": 104, "stack": "megatron-core"}
+    given = {"model": "llama-2-70b", "gpu": "h100", "gpus": 184, "stack": "megatron-core"}
     answer = api.estimate(api.read_options(given | {"seq_len": 4096}))
-    (entry,) = [entry for entry in answer.advice if entry.gpus < 104]
+    (entry,) = [entry for entry in answer.advice if entry.gpus < 184]
     (text,) = [text for text in answer.search.not_searched if "--allow-idle" in text]
     assert text.endswith(f"{entry.tokens_change_frac:.1%} faster with {entry.change}")
     others = [text for text in answer.search.not_searched if "--stack" in text]

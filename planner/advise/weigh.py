@@ -15,7 +15,7 @@ from planner.formulas.stages import largest_chunk
 from planner.inputs.scenario import Scenario, resolve
 from planner.ledger import Array
 from planner.search import where
-from planner.search.answer import answer_of
+from planner.search.batched import Chosen, choose
 from planner.search.pick import pick, software_of
 from planner.search.room import room
 from planner.specs.base import PlanError
@@ -186,21 +186,26 @@ def searched(
 ) -> list[Weighed]:
     """The fastest layout that fits each changed request; changes without any, or with none that
     trains so many tokens per second, are left out."""
-    out = []
+    requests: list[tuple[Change, Options, tuple[Plan, ...]]] = []
     for change in changes:
         try:
             options = base.options.changed(**change.update)
-            scenario = resolve(options)
-            seq_len = max((plan.training.seq_len for plan in scenario.plans), default=0)
-            most = seq_len / least_tokens_per_s if least_tokens_per_s else np.inf
-            answer = answer_of(scenario, most=most)
-        except PlanError:  # beyond an option's bounds, not possible, or too much to search
+            requests.append((change, options, resolve(options).plans))
+        except PlanError:  # beyond an option's bounds, or not possible
             continue
-        if answer is not None and answer.fits:
-            out.append(
-                Weighed(change.text, "search", options, change.update, answer.chosen, answer.row)
-            )
-    return out
+    each = [plans for _, _, plans in requests]
+    most = [_most_s(plans, least_tokens_per_s) for plans in each]
+    return [
+        Weighed(change.text, "search", options, change.update, chosen.estimates, 0)
+        for (change, options, _), chosen in zip(requests, choose(each, most), strict=True)
+        if isinstance(chosen, Chosen) and chosen.fits
+    ]
+
+
+def _most_s(plans: Sequence[Plan], least_tokens_per_s: float) -> float:
+    """Seconds of a step per sequence with which as many tokens are trained per second."""
+    seq_len = max((plan.training.seq_len for plan in plans), default=0)
+    return seq_len / least_tokens_per_s if least_tokens_per_s else np.inf
 
 
 def first_that_fit(base: Base, changes: Iterable[Change], enough: float) -> Iterator[Weighed]:

@@ -52,24 +52,36 @@ class Chosen:
     work: int  # rows of layouts that were bounded, and layouts that were evaluated
 
 
-def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None]:
+_Question = tuple[Sequence[Sequence[Plan]], Sequence[float] | None]
+
+
+def choose(
+    requests: Sequence[Sequence[Plan]], most: Sequence[float] | None = None
+) -> list[Chosen | PlanError | None]:
     """For each request (its plans, one per stack) the layout that an estimate would choose.
 
     None where the rules allow no layout, an error where the request cannot be evaluated; the others
-    are answered all the same.
+    are answered all the same. most: of each request, seconds of a step per sequence beyond which no
+    layout is wanted; there may be none then, or a slower one.
     """
-    return list(kept(question_of(requests)))
+    return list(kept(question_of((requests, most))))
 
 
 @functools.lru_cache(maxsize=KEPT)
-def kept(question: Question[Sequence[Sequence[Plan]]]) -> tuple[Chosen | PlanError | None, ...]:
+def kept(question: Question[_Question]) -> tuple[Chosen | PlanError | None, ...]:
     """The layouts of the last few questions."""
-    return tuple(_chosen(question.plans))
+    return tuple(_chosen(*question.plans))
 
 
-def _chosen(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None]:
+def _chosen(
+    requests: Sequence[Sequence[Plan]], most: Sequence[float] | None
+) -> list[Chosen | PlanError | None]:
     keys = Keys()
+    limits = [np.inf] * len(requests) if most is None else most
+    known = [limit for plans, limit in zip(requests, limits, strict=True) for _ in plans]
     each = _searches([plan for plans in requests for plan in plans], keys)
+    for search, limit in zip(each, known, strict=True):
+        search.known = limit
     in_order = iter(each)
     searches = [[next(in_order) for _ in plans] for plans in requests]
     turns = [
@@ -154,6 +166,7 @@ class _Search:
         self.open = is_open
         self.looked: set[Layout] = set()  # whose free options are settled
         self.most = np.inf  # seconds of a step of the best of other plans
+        self.known = np.inf  # seconds per sequence beyond which no layout is wanted
         self.reach: float | None = None  # see `behind.reach`
 
     def is_far(self, best: Rank | None) -> bool:
@@ -202,10 +215,11 @@ def _least_limited(spaces: Iterable[tuple[Key, Allowed]]) -> dict[Key, Allowed]:
 
 
 def _best_of(request: Sequence[_Search]) -> Rank | None:
-    """The best rank of a request's searches so far."""
+    """The best rank of a request's searches so far, or what is wanted."""
     ranks = [
         of_all(entry.best.rank, entry.plan) for entry in request if isinstance(entry.best, Best)
     ]
+    ranks += [(ENOUGH, entry.known) for entry in request if np.isfinite(entry.known)]
     return min(ranks, default=None)
 
 
