@@ -291,7 +291,7 @@ def _to_float(number: float | int) -> float:
         raise UnitError("an integer of this many digits is not a finite number") from None
 
 
-# quantity -> its words and sizes, the largest first; the word of size 1 is that of zero
+# quantity -> its words and sizes, the largest first; zero is written with the word of size 1
 _STEPS = {
     "B": [("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0)],
     "traffic": [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)],

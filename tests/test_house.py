@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -267,6 +268,17 @@ def test_sentences_are_plain() -> None:
                 wrong += re.findall(r"\AWhat\b", text)
             if wrong:
                 items.append(f"{name}:{line}: {text[:60]!r}")
+    assert items == [], "\n".join(items)
+
+
+def test_comments_are_plain() -> None:
+    items = []
+    for folder in ("planner", "web", "dpplan"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            with tokenize.open(path) as file:
+                for token in tokenize.generate_tokens(file.readline):
+                    if token.type == tokenize.COMMENT and DIALECT.search(token.string):
+                        items.append(f"{path.relative_to(ROOT)}:{token.start[0]}: {token.string}")
     assert items == [], "\n".join(items)
 
 

@@ -205,7 +205,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-_MUCH = 20  # times as much as is read of a form, from which on nobody waits for its end
+_MUCH = 20  # times the size read of a form, beyond which the rest is not received
 _BUSY = Refused(
     429, "request", None, "as many files as are taken at once are being read; try again"
 )

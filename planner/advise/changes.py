@@ -274,7 +274,7 @@ def _bf16_states(plan: Plan) -> list[Change]:
     wide = training.precision == "bf16" and not (training.state_precision or plan.partial)
     if not wide or _states_stated(plan):
         return []
-    # without the type of the master copy that the search has chosen: there is no such copy
+    # without the type of the master copy that the search has chosen: bf16 training keeps none
     chosen = {choice.option for choice in plan.chosen}
     bf16: Update = {"state_precision": "bf16", **dict.fromkeys(chosen.intersection(_STATES))}
     out = [Change("weights, gradients and moments in bf16", bf16)]

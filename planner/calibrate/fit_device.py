@@ -24,8 +24,8 @@ from planner.formulas.kernels import attention_shape_frac, gemm_s
 from planner.ledger import Array
 
 BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
-# matmuls of attention's backward over those of its forward: five against two, with the scores
-# computed again (Dao 2023, FlashAttention-2, section 3.1)
+# matmuls of attention's backward / matmuls of its forward: five to two, with the scores computed
+# again (Dao 2023, FlashAttention-2, section 3.1)
 BACKWARD_OVER_FORWARD = 2.5
 
 
@@ -41,8 +41,8 @@ def gemm_shape(r: Record) -> tuple[int, int, int]:
     return shapes[r["way"]]
 
 
-# a CPU is one unit without waves, and cuts GEMMs into tiles far smaller than the curve's: no
-# shape of tile loses rate; its overhead per tile is no microsecond
+# a CPU is one unit without waves, and cuts GEMMs into tiles far smaller than the curve's: the
+# shape of a tile costs no rate, and its overhead is below a microsecond
 _GEMM = (
     Parameter("gemm_efficiency", 0.2, 0.9, 1.2),
     Parameter("gemm_tile_overhead", 0.0, 2e-6, 4e-4),

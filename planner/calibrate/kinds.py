@@ -12,10 +12,10 @@ from msgspec import Meta, Struct
 from planner.calibrate import cases
 from planner.calibrate.documents import TrainedCase
 
-# seconds of a sample: of an element, of a byte, or of a whole step. Nothing is as fast as the one
-# and nobody waits for the other: choices, which also keep out zero, infinity and what is no number
+# bounds of the seconds of a sample, which is an element, a byte or a whole step: no device is as
+# fast as the lower bound, and no user waits for the upper. Choices that reject 0, infinity and NaN
 _LEAST_S, _MOST_S = 1e-15, 1e6
-_MOST_WHEN = 1e11  # seconds since 1970, in the year 5138: later ones are no date
+_MOST_WHEN = 1e11  # seconds since 1970, in the year 5138: a later time stamp is an error
 
 Seconds = Annotated[float, Meta(ge=_LEAST_S, le=_MOST_S)]
 Sample = tuple[Seconds, Seconds, Seconds]  # of the work, of the probe before it and after it

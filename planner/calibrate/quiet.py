@@ -34,8 +34,8 @@ AGREE = 1.15
 # what repeats may leave open of their middle, as a share of it; a choice
 _MOST_OPEN = 0.10
 _NORMAL = 1.4826  # standard deviation over median absolute deviation, of normal noise
-_OF_MEDIAN = 1.2533  # standard error of a median over that of a mean, the root of pi / 2
-_FAR = 3.0  # standard deviations beyond which a repeat is no noise; a choice
+_OF_MEDIAN = 1.2533  # standard error of a median / standard error of a mean, the root of pi / 2
+_FAR = 3.0  # standard deviations beyond which a repeat is an outlier; a choice
 _OTHER_SPEED = 0.25  # share of repeats above which those on one side of a gap are a speed; a choice
 _MEDIAN = 0.5
 _FEWEST = 2  # repeats that can agree
@@ -297,6 +297,6 @@ class Probe:
             if self.agree(time.perf_counter() - start_s) > most_s:
                 break
         crowd = self.crowd.share() if self.crowd else 0.0
-        if busy and self.one_thread:  # its time is that of the CPU
+        if busy and self.one_thread:  # wall time equals CPU time
             return samples
         return [replace(sample, others=crowd) for sample in samples]

@@ -209,7 +209,7 @@ def _storage_folder(settings: Settings, ranks: Ranks) -> Path | None:
         raise PlanError(
             "--storage", settings.storage, "is not a folder on every node; give one that all have"
         )
-    return None  # where a node does not have the folder of --out, nobody asked for it
+    return None  # only the node that has the folder of --out was asked to write there
 
 
 def _models(here: Device, where: Place) -> list[Task]:

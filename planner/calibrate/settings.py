@@ -60,7 +60,7 @@ class Settings:
     cases: tuple[Case, ...] = ()  # decoders of a verification
     precision: str = "fp32"
     calibration: str | None = None
-    storage: str | None = None  # folder that checkpoints go to; None: that of the records
+    storage: str | None = None  # folder of checkpoints; None: the folder of the records
 
     @property
     def patience_s(self) -> int:

@@ -26,7 +26,7 @@ from planner.specs.options.words import near
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 _HELP_WIDTH = 66  # characters beside the widest flag, at 100 columns
 _BETWEEN = 2  # spaces between columns
-# commands in the order of help; those of other distributions follow
+# commands in the order of help; commands of other distributions follow
 _ORDER = (
     "estimate search recommend export compare batch tune read rl schedule strategies allreduce"
     " batchnorm input list validate check learn calibrate schema serve mcp"

@@ -24,7 +24,7 @@ def busy_s(
     and so does what goes to the network cards, at their rate. NVLink, and a host behind NVLink-C2C,
     share nothing with it.
     """
-    if plan.cluster.host_link.host_bandwidth is None:  # it is no PCIe
+    if plan.cluster.host_link.host_bandwidth is None:  # not a PCIe link
         return 0.0, 0.0
     inside = 0.0 if plan.cluster.intra_node.host_bandwidth is None else 1.0
     across = np.maximum(overlap.link_share(m.nic_per_gpu, m.host_bandwidth), inside)

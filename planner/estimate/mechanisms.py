@@ -31,7 +31,7 @@ from planner.specs.mechanism import (
 from planner.specs.options import MECHANISMS
 from planner.specs.plan import Plan
 
-_HOST, _DRIVE, _VALUE = "host memory", "drives", "value"  # names of results that are no leaves
+_HOST, _DRIVE, _VALUE = "host memory", "drives", "value"  # names of results that are not leaves
 
 
 _IMPLIED = tuple(each for each in MECHANISMS if "implied" in vars(each))

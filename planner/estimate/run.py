@@ -21,7 +21,7 @@ from planner.units import show
 
 _USUAL_STORAGE = "parallel-fs"
 _WAITING = "launch"  # of COMPUTING, where the GPU waits for the CPU
-_NEVER = 1e-12  # the least goodput that is said, so that it can be divided by
+_NEVER = 1e-12  # lower bound of goodput, so that it can be divided by
 _ENDLESS = 1e-3  # goodput of a run that never ends: a choice, a day of work in three years
 _KWH_J, _DAY_S, _HOUR_S = 3.6e6, 86400.0, 3600.0
 
@@ -151,7 +151,7 @@ def reliability(plan: Plan, stopped: float) -> tuple[Reliability, float]:
     copy = machine(plan).host_copy_bandwidth
     stored = run.storage_bytes_per_s or speed[_USUAL_STORAGE]
     here = checkpoints(plan, size, stored, stops, copy, run.storage_read_bytes_per_s)
-    # what is taken back is no repair
+    # reclaimed spot capacity needs no repair
     repair = run_level.HARDWARE_FRAC * run_level.REPAIR_S / stops.failure_s
     waiting = (
         1.0

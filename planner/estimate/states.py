@@ -81,7 +81,7 @@ def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
         else:
             local = leaf.local(tp)
         if leaf.place == "mtp":
-            if leaf.name.startswith("mtp"):  # its layers are among those of its stage
+            if leaf.name.startswith("mtp"):  # its layers are counted with its stage
                 last[leaf.name] = local * leaf.times
             continue
         if leaf.place == "first":

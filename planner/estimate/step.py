@@ -298,7 +298,7 @@ def _waiting(s: _Step, components: Ledger) -> Ledger:
 _AFTER = (_other_gpus, _waiting)
 
 
-# Rows of the communication table beside those of layers.
+# Rows of the communication table besides collectives of layers.
 
 
 def _sharded_traffic(s: _Step) -> list[Traffic]:

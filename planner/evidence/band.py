@@ -55,11 +55,11 @@ WIDENS = {
 # one-sided: a loop of one's own is rather slower than expected than faster
 ONE_SIDED = ("loop",)
 _HIGH_MFU = 0.5
-# half-width of what is assumed for a GPU that no run was on and nobody timed: on the ten GPUs with
-# a table large GEMMs reach 0.47 to 0.77 of the dense rate under load, a standard deviation of 15 %
+# half-width for a GPU without a validated run and without measured GEMMs: on the ten GPUs with a
+# table large GEMMs reach 0.47 to 0.77 of the dense rate under load, a standard deviation of 15 %
 UNTIMED_GPU = 1.2
 UNTIMED = "untimed"
-# half-width of what steps of images add to those of text: the mean errors of eight suites of images
+# half-width that steps of images add to steps of text: the mean errors of eight suites of images
 # (docs/log/images.md), which no width was fitted to, have a standard deviation of 12 %, of which
 # 80 % of a normal distribution lie within 1.28
 PICTURES_FACTOR = 1.16
@@ -92,8 +92,8 @@ class Band:
     spread: Spread
     basis: str
     runs: int
-    hardware: str  # what of the GPU validated runs share: GPU, architecture, nothing
-    software: str  # what of the stack they share: stack, family, nothing
+    hardware: str  # nearest validated hardware: same GPU, same architecture, or none
+    software: str  # nearest validated software: same stack, same family, or none
     parts: dict[str, float]
 
     @property

@@ -38,7 +38,7 @@ FEATURES: dict[str, Feature] = {
     "expert": Feature("expert traffic", ("expert_parallel",)),
     "data": Feature("data parallel and pipeline traffic", ("data_parallel", "pipeline_transfer")),
     "waiting": Feature("pipeline bubble and waiting", ("bubble", "stragglers", "input")),
-    # on hosts that nobody states: memory of two sockets went from 410 to 922 GB/s in a generation
+    # hosts are seldom stated: memory of two sockets went from 410 to 922 GB/s in a generation
     "host": Feature("hosts faster than the one assumed", ("offload", "nvme"), faster=2.0),
     # what a slow host adds to the step, and islands of the network, over the step: both at most
     "offload": Feature("offload", slower=2.0),

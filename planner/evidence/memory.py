@@ -40,7 +40,7 @@ OBSERVED = Path(__file__).parent.parent / "data" / "memory_residuals.csv"
 
 # chance to fit that a search asks for by default: a choice, one start in twenty fails
 WANTED = 0.95
-NEVER = 1 - WANTED  # below this chance a layout is said not to fit
+NEVER = 1 - WANTED  # below this chance the verdict is "does not fit"
 
 # Choices, round numbers near the best log score of each suite's runs under all other suites
 # (`python -m benchmarks.studies.chances` prints how they hold)
@@ -51,8 +51,8 @@ _CORRELATION = 0.3  # of errors within a suite: between-suite over total varianc
 # what holds where nothing was measured: a Student t with two degrees of freedom, which counts as so
 # many runs
 _UNSEEN_RUNS = 1.0
-# the same of a training loop of one's own, which no run of another is like, and of a stack of which
-# nobody measured a peak
+# the same for a user's own training loop, which resembles no measured run, and for a stack without
+# a measured peak
 _UNSEEN_STACK = 5.0
 _UNSEEN_SCALE = 0.1
 

@@ -13,7 +13,7 @@ from planner.specs.documents.run import Project, Run
 _MTBF = 0.7
 # the same of what neither step nor failures count: slow nodes, maintenance, evaluation; assumed
 _STOPS = 0.03
-_MANY = 1e9  # failures of a run whose length is not known: their number is that of the mean
+_MANY = 1e9  # failures of a run of unknown length: so many that their number equals the mean
 _FEWEST = 0.1  # of a run that hardly ever fails, so that the variance has an end
 
 

@@ -32,7 +32,7 @@ _CHAT |= {"accumulation_steps": 1}
 _GENERATING = {name: value for name, value in _CHAT.items() if name != "batch_size"}
 _OPT = {"batch_size": 32, "mixed_precision": "fp16", "grad_checkpoint": True}
 _OPT |= {"offload_optim_frac": 1.0}
-# degrees that a program gives the plugin for several, which are no arguments
+# degrees that a program gives the plugin for several, which are not arguments
 _OWN_DEGREES = {"opt_train_demo.py": {"tp": 2, "pp": 2, "num_microbatches": 2}}
 # what a program takes where its command does not say it; every one of them has --plugin gemini
 _DEFAULTS: dict[str, dict[str, Any]] = {

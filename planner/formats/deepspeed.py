@@ -26,11 +26,11 @@ _OFFLOADS = {
     ("nvme", "cpu"): "params-optimizer-nvme",
     ("nvme", "nvme"): "params-nvme",
 }
-_BUCKET = 500_000_000  # elements, as ZeRO has them where nothing is said
+_BUCKET = 500_000_000  # elements, ZeRO's default
 _NARROW = 2  # bytes of an element of a bucket, which has the type of the weights
 _CODES = {"qwz": "zero_quantized_weights", "qgz": "zero_quantized_gradients"}
 _EVERYTHING = 3  # the stage that shards parameters, too
-_TURN = 1_000_000_000  # elements that ZeRO-3 updates at a time where nothing is said
+_TURN = 1_000_000_000  # elements that ZeRO-3 updates at a time by default (sub_group_size)
 
 
 def _optimizer(value: Any) -> str:

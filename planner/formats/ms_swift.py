@@ -40,7 +40,7 @@ _ADAPTERS = adapted.Names(
 
 _TOP = "gkd_logits_topk"
 _TEACHER = taught.Names("teacher_model", "teacher_model_server", _TOP, _TOP)
-_WORDS = {"reward": "rm", "distil": "gkd"}  # of objectives that are no preferences, for rlhf_type
+_WORDS = {"reward": "rm", "distil": "gkd"}  # of objectives without preference pairs, for rlhf_type
 
 
 TABLE = (

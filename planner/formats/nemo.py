@@ -36,7 +36,7 @@ _PARTS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "share-embeddings-and-output-weights": ("untie-embeddings-and-output-weights", (False,)),
 }
 _DEFAULTS = {"attention-dropout": 0.0, "hidden-dropout": 0.0}
-# names that differ from those of the command line
+# names that differ from the command line's
 _SAME = {"encoder-seq-length": "seq-length", "num-query-groups": "num-query-groups"}
 
 

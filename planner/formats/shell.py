@@ -295,7 +295,7 @@ def _holds(words: list[Word]) -> bool | None:
         case ["-z" | "-n", *_] if any("(" in name for word in words for name in word.unknown):
             return None  # of a command's output, or of a branch that is not known
         case ["-z", *rest]:
-            return not any(rest)  # a variable that nobody sets is empty
+            return not any(rest)  # an unset variable is empty
         case ["-n", *rest]:
             return any(rest)
         case ["true" | "false"]:

@@ -14,7 +14,7 @@ MOST_NESTING = 6  # brackets in arithmetic, scripts in quotes
 _MOST_CUT = 2_000  # characters of a value that `${A#...}` is tried on
 SHOWN = 60  # characters of what is not known
 _MOST_BRACKETS = 36
-_MOST_STEPS = 200_000  # tokens, those of texts that a script runs included
+_MOST_STEPS = 200_000  # tokens, including texts that a script runs
 _MOST_DIGITS = 15  # of a number in arithmetic
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _WRITTEN = re.compile(r"[^\\'\"`$]+")
@@ -196,7 +196,7 @@ class _Piece:
     quoted: bool
     unknown: tuple[str, ...] = ()
     apart: bool = False
-    line: int = 0  # of an element, 0 where it is that of the word
+    line: int = 0  # of an element; 0: the word's line
 
 
 def expand(raw: str, line: int, state: State) -> list[Word]:

@@ -152,7 +152,7 @@ def model_name(value: Any) -> str | None:
     name = str(value)
     if not _HUB_NAME.fullmatch(name):
         raise ValueError("is a folder: give its config.json to --model")
-    name = _QUANTISED_COPY.sub("", name)  # how frozen weights are kept is said beside it
+    name = _QUANTISED_COPY.sub("", name)  # precision of frozen weights is an argument of its own
     organisation, _, copied = name.rpartition("/")
     if hub_configs.named(name) is not None:
         return name

@@ -25,7 +25,7 @@ CONVENTION = (
     " the causal half of the scores; sliding windows and packed documents what they leave of it,"
     " full masks all of it"
 )
-PALM = 2.0  # score pairs that PaLM counts over those of a causal mask
+PALM = 2.0  # score pairs that PaLM counts / pairs of a causal mask
 
 
 @formula(

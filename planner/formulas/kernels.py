@@ -92,7 +92,7 @@ def gemm_s(
     area = rows * columns
     bandwidth = np.asarray(memory_bytes_per_s * memory_frac, float)
 
-    def wide(x: Array) -> Array:  # axes for parts and tiles behind those of GEMMs
+    def wide(x: Array) -> Array:  # adds axes for parts and tiles behind the axes of GEMMs
         return np.asarray(x, float)[..., None, None]
 
     units, soft = wide(compute_units), wide(wave_softness)

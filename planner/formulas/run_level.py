@@ -14,7 +14,7 @@ _MOST_TERMS = 4096  # of a sum; beyond, the closed form is within 2e-6 of it
 
 # 419 unexpected interruptions in 54 days on 16,384 H100: Llama 3 (arXiv 2407.21783) table 5
 MTBF_GPU_S = 16384 * 54 * 86400 / 419
-# assumed, as nobody published a job of consumer cards: the least that is published of others,
+# assumed, since no job of consumer cards is published: the worst published one of other cards,
 # OPT-175B (arXiv 2205.01068), which restarted more than 100 times in 2 months on 992 A100. Consumer
 # cards have no ECC by default: of those on 20,000 hosts of Folding@home two thirds showed memory
 # errors, of those in controlled environments none (arXiv 0910.0505)
@@ -43,7 +43,7 @@ PUE = 1.12  # building over computers, large new ones; assumed. Means of surveys
 FACILITY_FACTOR = HOST_FACTOR * PUE  # all of it per GPU watt
 GRID_G_PER_KWH = 436.0  # world mean of 2022: Ember, Global Electricity Review 2023
 
-# GPU-hours of published projects over those of the best plan for the same tokens on the same
+# GPU-hours of published projects over GPU-hours of the best plan for the same tokens on the same
 # machines: the 10, 50 and 90 % quantiles of planner/data/project_ratios.csv, which a test compares
 PROJECT_FRAC = (1.17, 1.59, 2.42)
 

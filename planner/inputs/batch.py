@@ -32,7 +32,7 @@ from planner.specs.options import Options
 from planner.specs.stack import StackSpec
 from planner.units import show
 
-BATCH_TOKENS = 4 * 2**20  # tokens per step where no batch is published: those of Llama 2
+BATCH_TOKENS = 4 * 2**20  # tokens per step where no batch is published: Llama 2's
 BATCH_SAMPLES = 1024  # of models that count images, clips or sounds
 _BATCH_SOURCE = "the 4 Mi tokens of Llama 2 are taken, arXiv 2307.09288 table 1"
 # a batch is rounded by up to this share, so that more data-parallel degrees divide it. A choice:

@@ -13,7 +13,7 @@ from planner.specs.hardware import GpuSpec, LinkSpec, StorageSpec
 from planner.specs.host import HostSpec
 from planner.specs.stack import StackSpec
 
-FILE_VERSION = 1  # of calibration files: another one where those of before cannot be read
+FILE_VERSION = 1  # of calibration files; raised when older files cannot be read
 
 
 def stack_spec(name: str, calibration: Calibration | None = None) -> StackSpec:

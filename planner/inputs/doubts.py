@@ -49,7 +49,7 @@ _FEWEST = 10_000  # tokens; a run of fewer is a number whose suffix is missing
 _STEPS_BEYOND = 4.0  # times the longest published run
 # Llama 3's storage writes 2 TB/s, 7 TB/s at its peak (arXiv 2407.21783, section 3.3.1)
 _FASTEST_STORAGE = 7e12
-_LONGEST_RESTART_S = 12 * 3600.0  # a night in which nobody restarts the job
+_LONGEST_RESTART_S = 12 * 3600.0  # a night without an operator
 _THOUSAND = 1000.0
 
 

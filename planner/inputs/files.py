@@ -117,7 +117,7 @@ def write_text(path: Path, field: str, text: str) -> None:
     was there is then as it was."""
     data = text.encode(
         "utf-8", "backslashreplace"
-    )  # names of files may hold bytes that are no text
+    )  # names of files may hold bytes that are not UTF-8
     try:
         target, now = _place(str(path))
         _not_read(now, str(path), field)

@@ -11,7 +11,7 @@ from planner.specs.task import TASKS
 # how transformers' Trainer runs, with which most people fine-tune: the plainest first
 TRAINERS = ("hf-trainer", "hf-fsdp", "hf-deepspeed")
 USUAL_SEQUENCE = 2048  # a choice: what fits most chat data, and most recipes take
-USUAL_BATCH = 16  # sequences of a step: a choice, that of most published recipes of one node
+USUAL_BATCH = 16  # sequences per step: a choice, as in most published recipes for one node
 LENGTH_SOURCE = "a usual length of chat data"
 STACK_SOURCE = "as most who fine-tune run"
 BATCH_SOURCE = "as recipes of fine-tuning have it"

@@ -11,7 +11,9 @@ from planner.specs.base import PlanError
 
 FILE = "config.json"
 _NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}")
-_REACH_S = 1.5  # within which a name must resolve and a connection open, or there is no network
+_REACH_S = (
+    1.5  # timeout of name resolution and connection, beyond which the machine counts as offline
+)
 _ANSWER_S = 5.0  # within which the Hub must answer
 
 

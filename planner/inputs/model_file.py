@@ -13,7 +13,7 @@ from planner.specs.shape import Shape
 
 FIELD = "--model"
 _MULTIPLE = 256  # of which Llama makes the width of a gated MLP a multiple (arXiv 2302.13971, code)
-# keys of a config.json by those of a model TOML
+# key of a model TOML -> key of a config.json
 _OURS = {
     "num_hidden_layers": "layers",
     "n_layer": "layers",

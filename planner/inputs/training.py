@@ -68,7 +68,7 @@ def sequence_sentence(options: Options, model: ModelSpec, seq_len: int) -> str:
     length = f"sequence length {seq_len:,}"
     if of_samples(model):
         if model.pixels and not model.frames:
-            side = math.isqrt(seq_len) * model.pixels  # a class token is no pixel
+            side = math.isqrt(seq_len) * model.pixels  # without the class token
             why = f"{side:,} x {side:,} pixels; {why}"
         towers = [f"{tower.length(seq_len):,} of its {tower.name}" for tower in model.towers]
         tokens = "token" if seq_len == 1 else "tokens"

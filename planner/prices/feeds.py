@@ -24,7 +24,7 @@ from planner.specs.price import PriceList
 _HYPERSCALERS = {"aws", "azure", "gcp", "oracle"}
 _OURS = {"lambdalabs": "lambda", "oci": "oracle", "vastai": "vast"}  # providers of other names
 _TIMEOUT_S = 30.0
-_NODE = 8  # GPUs of a machine with SXM boards, where its name says nothing of its form
+_NODE = 8  # GPUs of a machine with SXM boards whose name does not state the form factor
 _MEMORY_TOLERANCE = 0.1  # catalogues state nominal or usable memory
 
 

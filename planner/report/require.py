@@ -153,7 +153,7 @@ QUANTITIES: dict[str, Quantity] = {
         missing=_TOKENS,
     ),
 }
-_OF_FRAGMENTATION = ("memory", "headroom")  # their ends are not those of the step time
+_OF_FRAGMENTATION = ("memory", "headroom")  # their bounds differ from the step time's
 
 
 @dataclass(frozen=True)

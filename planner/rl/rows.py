@@ -16,7 +16,7 @@ from planner.specs.options import Options
 
 _ROUND = 256  # tokens to whose multiple a packed row is rounded up
 _PADDING = 1.06  # most rows over those needed, so that more ranks can share them
-_MOST_EMPTY = 2.0  # tokens of all rows over those of the responses, beyond which ranks only idle
+_MOST_EMPTY = 2.0  # tokens of all rows / tokens of the responses, beyond which ranks only idle
 _ABOUT = 0.9  # of the longest row: longer ones save nothing to speak of
 
 

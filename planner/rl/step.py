@@ -275,7 +275,7 @@ def _phase_bytes(
     """Bytes of one GPU while each phase runs."""
     memory, plan = train.memory, train.plan
     weights = _bytes_of(train, ("parameters",))
-    # where parameters leave between phases, those of the reference come for its own phase
+    # where parameters are offloaded between phases, the reference's are loaded for its own phase
     beside = job.reference and "parameters" not in keeps.moves
     extra = weights * beside + _bytes_of(train, _HELD) * job.critic
     asleep = 0.0 if keeps.sleeps or not pools.colocated else generation.device_bytes

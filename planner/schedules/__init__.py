@@ -152,8 +152,8 @@ def fitted_actions(
     return fitted
 
 
-# actions of programs that are remembered together, at some 200 bytes each: those of one search of
-# a cluster, which asks for the same programs for every stack and number of GPUs
+# actions of all remembered programs, at some 200 bytes each: as many as one search of a cluster
+# needs, which uses the same programs for every stack and number of GPUs
 _MOST_KEPT = 2_000_000
 _kept: OrderedDict[tuple[str, int, int, int], Program] = OrderedDict()
 _keeping = threading.Lock()

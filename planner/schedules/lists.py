@@ -12,7 +12,7 @@ from planner.ledger import Array
 from planner.schedules.base import BACKWARD, FORWARD, INPUT, OVERLAP, WEIGHT, Action, Actions, pair
 
 NAMES = (FORWARD, BACKWARD, INPUT, WEIGHT, OVERLAP)
-CODE = {name: code for code, name in enumerate(NAMES)}  # of `Lists.kind`, never that of a pair
+CODE = {name: code for code, name in enumerate(NAMES)}  # of `Lists.kind`, which is never OVERLAP
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _joined(leaves: list[Action]) -> Action:
 
 @dataclass(frozen=True)
 class Rank:
-    """What a rank runs, for schedules in which each holds two stages: streams 0 and 1.
+    """The steps of a rank that holds two stages: streams 0 and 1.
 
     steps are codes, 2 kind + stream; of a pair, the stream of its forward: its backward is the
     other stream's. The n-th forward of a stream is of its n-th micro-batch, and so on.
@@ -112,9 +112,9 @@ def two_streams(ranks: Iterable[Rank], microbatches: int) -> Lists:
     rank = np.repeat(np.arange(len(ranks)), lengths)[node]
     number = np.zeros(len(node), dtype=np.intp)
     for s in (0, 1):
-        own = stream == s
-        forward, given, weight = (own & (kind == CODE[name]) for name in (FORWARD, INPUT, WEIGHT))
-        for counted in (forward, own & ~forward & ~weight):
+        mine = stream == s
+        forward, given, weight = (mine & (kind == CODE[name]) for name in (FORWARD, INPUT, WEIGHT))
+        for counted in (forward, mine & ~forward & ~weight):
             number[counted] = _counted(rank[counted])
         number[weight] = number[given]  # which it follows in the same order
     kept = number < microbatches
@@ -133,6 +133,6 @@ def two_streams(ranks: Iterable[Rank], microbatches: int) -> Lists:
 
 
 def _counted(group: Array) -> Array:
-    """Position of each element among those of its group; groups are sorted."""
+    """Position of each element in its group; groups are sorted."""
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     return np.arange(len(group)) - np.repeat(starts, np.diff([*starts, len(group)]))

@@ -57,7 +57,7 @@ class LayoutRequest(Spec):
     # what every chunk holds, see specs.pipeline_layout; None: as the stack deals layers out
     pipeline_layout: str | None = None
     acting: tuple[str, ...] = ()  # options that were asked for: layouts in which they do nothing
-    # are no answer (formulas.rules)
+    # are not an answer (formulas.rules)
 
 
 class Layout(Spec):

@@ -242,14 +242,14 @@ class Mechanism:
     OPTIONS: ClassVar[type[Any] | None] = None  # a record of options
     EXAMPLE: ClassVar[Mapping[str, Any]] = {}  # options beside which the examples of its own act
     HARDWARE: ClassVar[tuple[str, ...]] = ()  # options of the cluster, in no launch file
-    GPUS: ClassVar[tuple[str, ...]] = ()  # options that count GPUs beside those of the step
+    GPUS: ClassVar[tuple[str, ...]] = ()  # options that count GPUs besides the step's
     NEEDS: ClassVar[tuple[Needed, ...]] = ()
     ACTS: ClassVar[Acts | None] = None  # None: in every layout
     # of a mechanism that layouts switch on: what they offload. Its hooks are asked wherever one
     # does, their results counted there alone; `of` gives None
     OFFLOADS: ClassVar[tuple[OffloadName, ...]] = ()
-    # leaves that it adds: of memory, with what they hold, and those of them that are allocated
-    # once; of the step, with the bottleneck that they are and what they hold
+    # leaves that it adds: of memory, with their descriptions, and which are allocated once;
+    # of the step, with their bottleneck and descriptions
     MEMORY: ClassVar[Mapping[str, str]] = {}
     LASTING: ClassVar[tuple[str, ...]] = ()
     STEP: ClassVar[Mapping[str, tuple[str, str]]] = {}

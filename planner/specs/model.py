@@ -42,7 +42,7 @@ NAMING = {
     "sample",
     "joint",
     "holds",
-}  # fields that are no shape but of the one that was trained
+}  # fields that describe the published run, not the shape
 
 
 class ModelSpec(Shape):
@@ -54,7 +54,7 @@ class ModelSpec(Shape):
     hub: Names = ()  # ids of the same shape on the Hugging Face Hub
     source: str = ""
     sample: Literal["", "image", "pair", "clip", "sample"] = (
-        ""  # what it is trained on, where that is no text
+        ""  # training data, where it is not text
     )
 
     vocab: int = Field(ge=0, le=10_000_000)  # 0: neither a table of words nor a head of them
@@ -68,7 +68,7 @@ class ModelSpec(Shape):
 
     norm: Literal["layernorm", "rmsnorm"] = "rmsnorm"
     norm_bias: bool = False
-    norm_weight: bool = True  # False: nothing of a layer's norms is trained (adaLN)
+    norm_weight: bool = True  # False: norms have no trained weight (adaLN)
     embedding_norm: bool = False
     final_norm: bool = True
     positions: Positional = "rotary"
@@ -76,8 +76,8 @@ class ModelSpec(Shape):
         default=None, ge=1, le=MAX_POSITIONS
     )  # rows of a learned table, when not max_positions (OPT: +2)
     tied_embeddings: bool = False
-    # width of what is made of a sample twice (image and text), whose products with that of every
-    # other sample of the batch are the logits
+    # width of the two embeddings of a sample (image and text), whose products over the batch are the
+    # logits
     contrast: int | None = MaybeWidth
     # rows of a head of its own that predicts no words: 1 of a reward model; None: the vocabulary
     outputs: int | None = MaybeWidth

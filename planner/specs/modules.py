@@ -21,8 +21,8 @@ _OF_EXPERTS = ("router", "routed", "combined", "hidden", "activated", "shared")
 # by Megatron-LM's names (--recompute-modules; megatron/core/transformer/transformer_config.py).
 # layernorm, moe_act and mla_up_proj discard their own output, the others keep their input alone
 # (transformer_layer.py, multi_latent_attention.py, moe/experts.py, moe/moe_layer.py). A norm that a
-# GEMM computes itself is not apart (IdentityOp), so that layernorm is that of latent attention and
-# of experts; for the same reason a dense MLP's own norm is repeated with it
+# GEMM computes itself is not apart (IdentityOp), so that layernorm means the norms of latent
+# attention and of experts; for the same reason a dense MLP's own norm is repeated with it
 MODULES: dict[str, Module] = {
     "core_attn": Module(("core",), ("attention/core",)),
     "mla_up_proj": Module(("up_proj",), ("latent/qkv", "latent/normed")),
@@ -32,8 +32,8 @@ MODULES: dict[str, Module] = {
     "moe": Module(("experts", "moe_act", "shared"), tuple(f"moe/{leaf}" for leaf in _OF_EXPERTS)),
     "shared_experts": Module(("shared",), ("moe/shared",)),
 }
-# results by MaxText's names, with the piece that need not be repeated where they are kept. That of
-# the last GEMM is read by no backward, so that it is neither kept (jax.checkpoint saves what is
+# results by MaxText's names, with the piece that need not be repeated where they are kept. The last
+# GEMM's result is read by no backward, so that it is neither kept (jax.checkpoint saves what is
 # read) nor repeated
 RESULTS: dict[str, str | None] = {
     "qkv_proj": "qkv",

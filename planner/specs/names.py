@@ -100,8 +100,8 @@ SYNC_PARTS: tuple[SyncPart, ...] = get_args(SyncPart)
 # what selective recomputation drops: the scores of attention, by torchtitan's rules by operator, or
 # of a traced block all but what GEMMs, convolutions and attention give
 Selective = Literal["attention", "per-op", "products"]
-# who reads whole weights into host memory when training begins: every rank, one rank of every host,
-# one of all, or nobody: shards, or tensor after tensor on its way to the GPU
+# who reads whole weights into host memory when training begins: every rank, one rank per host, one
+# rank of all, or none: shards, or tensor after tensor on its way to the GPU
 Readers = Literal["each-rank", "each-host", "one-host", "in-parts"]
 # how the ranks of context parallelism share a sequence
 ContextWay = Literal["ring", "all-gather", "ulysses", "hybrid"]
@@ -131,7 +131,7 @@ PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 # objectives of fine-tuning, and where log-probabilities of a reference come from; see specs.task
 TaskName = Literal["sft", "dpo", "kto", "orpo", "simpo", "reward", "distil"]
 ReferenceName = Literal["held", "shared", "precomputed"]
-# of the words of a student from those of its teacher: KL(teacher | student), KL(student | teacher),
+# divergence of a student's words from its teacher's: KL(teacher | student), KL(student | teacher),
 # and the generalised Jensen-Shannon divergence
 DivergenceName = Literal["forward", "reverse", "jsd"]
 Packing = Literal["padded", "longest", "bucketed", "packed"]
@@ -229,7 +229,7 @@ _RECOMPUTE_WORDS = (
     *(*RECOMPUTE_MODULES, *KEPT_RESULTS, *REMAT_POLICIES),
 )
 _MOST_LIKENED = 200  # characters of a text that words are looked for in
-_ALIKE = 0.7  # likeness of a misspelling: "module" is no "moe"
+_ALIKE = 0.7  # similarity above which a word counts as a misspelling: "module" is not "moe"
 _RECOMPUTE = re.compile(r"none|selective|full|(?:block|group):[1-9][0-9]{0,4}")
 
 
@@ -325,6 +325,6 @@ def recompute_in(text: str, layers: int) -> str:
 
 
 # bounds of the tiers of a network: nodes of an island, and oversubscription of the links between
-# islands, some hundred times that of any fabric for training
+# islands, some hundred times as much as any fabric for training has
 MAX_ISLAND_NODES = 1_000_000
 MAX_OVERSUBSCRIPTION = 1000.0

@@ -37,7 +37,7 @@ class RunSpec(Spec):
     electricity_usd_per_j: float = Field(default=0.0, ge=0)  # paid beside the machines
     pue: float | None = Field(
         default=None, ge=1, le=5
-    )  # energy of the building over that of its computers
+    )  # energy of the building / energy of its computers (PUE)
     grid_kg_per_j: float | None = Field(default=None, ge=0)  # CO2 equivalent of electricity
     failure_stops: FailureUnit = "job"
     as_project: bool = False  # what whole projects usually take over the plan is counted

@@ -100,7 +100,7 @@ class TrainingSpec(Spec):
     dispatcher: DispatcherName | None = None  # how tokens reach the ranks of their experts
     # tokens of the fullest rank of experts over the mean, and what it may have at most
     expert_load: float = Field(default=1.0, ge=1, le=1000)
-    # standard deviation of an expert's load over its mean, from which that of the fullest rank
+    # standard deviation of an expert's load over its mean, from which the fullest rank's load
     # follows; None: as expert_load says
     expert_spread: float | None = Field(default=None, ge=0, le=100)
     capacity_factor: float | None = Field(default=None, ge=1, le=1000)

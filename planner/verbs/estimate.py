@@ -104,7 +104,7 @@ def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     return out, answer
 
 
-_SURE = 0.99  # chance to fit from which one layout is no more of a risk than another
+_SURE = 0.99  # chance to fit above which layouts count as equally safe
 
 
 def _tighter(options: Options, answer: Answer) -> Tighter | None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from planner.specs.components import AROUND, COMMUNICATION, STEP, class_of
 from planner.views.figures import BLUE, CYAN, GREEN, GREY, INDIGO, OCHRE, PURPLE, ROSE, SILVER
 
-SEEN = 1e-6  # of a whole: a part below it is no figure that anyone reads, such as the rest that a
-# smooth maximum leaves
+SEEN = 1e-6  # share of a whole below which a part is not shown, such as the remainder of a smooth
+# maximum
 _LIGHTEST = 0.45  # of the way to white that the last part of a group goes
 
 

@@ -201,7 +201,7 @@ def holds(stages: Sequence[Stage], layout: Layout) -> list[str]:
     for stage in stages:
         chunks = stage.holds.split("|")
         layers = sum(int(times or 1) for times in _CHUNK.findall(stage.holds))
-        if layers == 0 or layers != stage.layers:  # such as of models that are no decoder
+        if layers == 0 or layers != stage.layers:  # such as of encoders
             contents = f"{stage.layers:.3g} layers"
         elif len(chunks) > 1:
             contents = f"{layers} layers in {len(chunks)} chunks"

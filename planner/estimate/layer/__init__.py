@@ -88,7 +88,7 @@ class ModelCost:
     head: Ledger
     module: Ledger  # of multi-token prediction, its layer and its head apart
     ends: tuple[Collective, ...]  # of embedding, head and loss, whose seconds are in `head`
-    module_ends: tuple[Collective, ...]  # those of `module`
+    module_ends: tuple[Collective, ...]  # of the modules of multi-token prediction
 
 
 @dataclass(frozen=True)

@@ -31,19 +31,19 @@ from planner.specs.quantised import BASES, KEPT_WIDE
 _CASTS = BothWays(12.0, 12.0)
 _CAST_BACK = 0.5  # of these, to 16 bit alone
 _DROPPED, _DROPPED_FP32 = BothWays(5.0, 5.0), BothWays(9.0, 9.0)
-_INPUT_SUM = 6.0  # backward: the gradient of the input, added to that of the matrix
-# of the output: scaled (4), and added to that of the matrix (6); backward scaled
+_INPUT_SUM = 6.0  # backward: the adapter's input gradient, added to the matrix's
+# of the output: scaled (4), and added to the matrix's output (6); backward scaled
 _OUTPUT = BothWays(10.0, 4.0)
 # of DoRA per output: (m - 1) y + m s z of the outputs of matrix and adapter; backward their
-# gradients, and that of m, which reads both
+# gradients, and the gradient of m, which reads both
 _MAGNITUDES = BothWays(14.0, 16.0)
 # per element of the matrix, forward: B A scaled, added to it, and the norm of every column
 _COLUMN_NORM = 16.0
 # operators of an adapter that the CPU issues: casts of input, A and B, dropout, two GEMMs, scale
 # and sum; backward twice the GEMMs, and the sum of gradients. Fused: GEMMs and dropout alone
 _ISSUED, _ISSUED_FUSED = BothWays(9.0, 14.0), BothWays(2.0, 4.0)
-# what a loop takes of a tensor of all experts has a gradient of its size: zeros, a part of them
-# written, and the sum with that of the others (select_backward and slice_backward of torch)
+# an expert's slice of a stacked tensor has a gradient of the whole tensor's size: zeros, a part
+# written, and the sum with the other experts' gradient (torch's select_backward, slice_backward)
 _LOOPED, _OF_WHOLE = 3.0, 2.0  # operators, and of A and of B
 _WHOLE_PASSES = 4.0  # zeros, two read for a sum, and that
 _ISSUED_DORA = BothWays(10.0, 8.0)
@@ -71,7 +71,7 @@ class _Local:
     rank: Array
     batch: Array
     times: Array  # of a mean layer
-    stacked: Array  # experts of which a loop takes one at a time; 0: there is no loop
+    stacked: Array  # experts in a loop over them; 0: no loop
 
 
 def adapter_work(shape: LayerShape, m: Machine) -> AdapterWork | None:

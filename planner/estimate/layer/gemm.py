@@ -10,7 +10,7 @@ from planner.ledger import Array
 from planner.specs.plan import Plan
 from planner.specs.precision import Recipe
 
-# share of the matrix rate that the GEMMs of a weight keep when a width is no multiple of 16 B: a
+# share of the matrix rate that the GEMMs of a weight keep when a width is not a multiple of 16 B: a
 # vocabulary of 50257 in place of 50304 costs nanoGPT's 124M model about a quarter more time
 # (Karpathy, 2023-02-03, recalled), the aligned head being a quarter of it; an RTX 3090 loses 4 %
 # (RobertRiachi/nanoPALM#6)

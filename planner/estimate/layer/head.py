@@ -107,7 +107,7 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
         "memory_bound/loss": loss,
         "memory_bound/embedding": operator_s(plan, m, hidden, _EMBEDDING, m.embedding_s, 0.0)
         + m.table_s * words,
-        # the weights of embedding and head are cast, gathered and reduced as those of layers are
+        # the weights of embedding and head are cast, gathered and reduced like a layer's
         "memory_bound/weights": copy_s(m, trained * weights * m.weight_bytes_moved),
     }
 

@@ -40,8 +40,8 @@ _SOFTMAX_BATCH = 4.0
 _UNFUSED_SOFTMAX = BothWays(4.0, 6.0)
 _QK_NORMS, _LLAMA_NORMS = 2.0, 2.0
 _MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping; own count
-# of a layer's operators, those of attention: of a Llama with fused kernels 8 of 14 (products, core,
-# norm, RoPE and sum)
+# share of a layer's operators in the attention block: 8 of 14 in a Llama with fused kernels
+# (products, core, norm, RoPE and sum)
 _ATTENTION_SHARE = 8 / 14
 # of every local expert whose bias is scaled, added and joined: product and sum; backward products,
 # sums and their casts (TEGroupedMLP._apply_bias of Megatron-LM, as torch's dispatcher sees it)

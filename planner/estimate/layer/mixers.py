@@ -21,7 +21,7 @@ from planner.ledger import Array
 _SCORE_BYTES = 4.0  # of an indexer, in fp32
 # five products backward for two forward, as flash attention has; two for one of the indexer
 _SPARSE_BACKWARD, _INDEX_BACKWARD = 2.5, 2.0
-# backward reads input, weight's input and the gradient of the output, and writes that of the input
+# backward reads input, weight's input and the output's gradient, and writes the input's gradient
 _CONV_BACKWARD = 2.0
 
 

@@ -320,7 +320,7 @@ def _biased(shape: LayerShape, part: Part) -> Array:
         return tokens * (part.bias_out * h)
     if isinstance(part, Mlp):
         return tokens * part.bias * (part.inputs * part.ffn_hidden / t + h)
-    if isinstance(part, Moe):  # of the first GEMM; that of the second is among `_apart`
+    if isinstance(part, Moe):  # of the first GEMM; the second GEMM's is in `_apart`
         return shape.routed * part.bias * (part.inputs * part.ffn_hidden / shape.etp)
     return 0.0 * tokens
 

@@ -37,7 +37,7 @@ class LayerShape:
     """One value per combination of the columns of KEY."""
 
     plan: Plan
-    mix: Mix  # the layers that it is the mean of: all, or those of a kind
+    mix: Mix  # the layers that it is the mean of: all, or all of a kind
     tp: Array
     cp: Array
     ep: Array

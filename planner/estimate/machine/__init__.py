@@ -122,9 +122,9 @@ class Machine:
     embedding_s: Array = 0.0
     table_s: Array = 0.0
     optimizer_s: Array = 0.0
-    attention_half_forward: Array = 0.0  # tokens; 0: that of formulas.kernels
+    attention_half_forward: Array = 0.0  # tokens; 0: the default of formulas.kernels
     attention_half_backward: Array = 0.0
-    attention_width_exponent: Array = 0.0  # 0: that of formulas.kernels
+    attention_width_exponent: Array = 0.0  # 0: the default of formulas.kernels
     # s more per call of the operation inside a node; 0: as the others
     intra_all_reduce_start: Array = 0.0
     intra_reduce_scatter_start: Array = 0.0
@@ -199,7 +199,7 @@ def _tensor_hidden(plan: Plan) -> Sourced:
     return plan.stack.overlap.tensor_hidden
 
 
-# counts, which are no matter of measurement: left out of the sensitivities
+# counts, which are known exactly: left out of the sensitivities
 _COUNTS = ("compute_units", "intra_switch_ranks", "intra_peers")
 
 

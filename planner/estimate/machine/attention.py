@@ -10,7 +10,7 @@ from planner.specs.names import AttentionName
 from planner.specs.plan import Plan
 
 # what a request for a kernel comes to on an architecture that it is not written for; on any other
-# architecture the newest kernels come to those of FlashAttention-2
+# architecture the newest kernels are FlashAttention-2's
 _STANDS_FOR: dict[str, dict[AttentionName, AttentionName]] = {
     "hopper": {"flash4": "flash3"},
     "blackwell": {"flash3": "flash4"},
@@ -26,7 +26,7 @@ _OVER_PROFILE_HOPPER: dict[AttentionName, float] = {"cudnn": 1.6, "flash3": 1.6}
 _SOURCE = "kernel over the profile's attention rates: arXiv 2307.08691, 2407.08608"
 
 
-# rate of an fp8 kernel over that of the same in 16 bit: medians of kernels longer than 0.5 ms in
+# rate of an fp8 kernel over the rate of the same in 16 bit: medians of kernels above 0.5 ms in
 # the trtllm 1.3.0rc20 tables of context attention of ai-dynamo/aiconfigurator@095f58a5, 1.23 on
 # H100, 1.20 on B200, 1.24 on GB300; backward as forward, which is assumed
 _FP8 = 1.22

@@ -10,13 +10,13 @@ from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.plan import Plan
 
-# energy of an fp8 operation over that of a 16-bit one: multipliers grow with the square of the
+# energy of an fp8 operation over a 16-bit one: multipliers grow with the square of the
 # mantissa (4 against 8 or 11 bits), registers and data paths with its width. Over validated runs:
 # fp8 and 16-bit clocks differ by 1.13 on Hopper; on Blackwell, whose 16-bit GEMMs are far more
 # limited, fp8 runs at 0.91 to 1 of the clock of its tables, which show next to no limit either
 _FP8_ENERGY = {"hopper": 0.35, "blackwell": 0.2}
 _FP8_ENERGY_ELSEWHERE = 0.35
-_OF_BYTE = {"nvfp4": 0.5}  # energy of an operation by the width of its operands, over that of fp8
+_OF_BYTE = {"nvfp4": 0.5}  # energy of an operation by the width of its operands, relative to fp8
 # share of the matrix rate of its format that a recipe leaves: rowwise scales break the epilogue,
 # refit of torchtitan's runs; block scales are fetched beside the operands, or on Hopper multiplied
 # in by software: long GEMMs with block scales against those with one scale in the tables of

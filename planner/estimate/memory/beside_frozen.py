@@ -98,7 +98,7 @@ def hidden_gradients(plan: Plan, part: Mlp | Moe) -> float:
     """Gradients of hidden elements that are alive at once."""
     # a GELU's output is freed before the gradient of its input comes; a ReLU keeps it, a gated MLP
     # has two such gradients, which Liger writes over the gate's inputs (ops/swiglu.py of
-    # linkedin/Liger-Kernel): that of its output is all there is beside them
+    # linkedin/Liger-Kernel): the gradient of its output is all there is beside them
     spec = plan.training.adapter
     matrices = () if spec is None else adapted(part, stream_of(plan.model), spec, plan.joint)
     over = plan.liger or bool(made_again(plan, matrices))

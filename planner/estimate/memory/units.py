@@ -65,8 +65,8 @@ def gathered(s: StageOf, beside: Array) -> Phased:
         at_loss = np.maximum(units + buffer - loss.last_gradient(s.plan, s.c), units + ahead)
 
     # backward: while the last layer works, the head's gradients are being reduced, or wait for the
-    # embedding's; then those of the layer behind. A layer's own gradients are there when most of
-    # its activations are gone
+    # embedding's; then the gradients of the layer behind. A layer's own gradients are there
+    # when most of its activations are gone
     inside = s.kept.transient + gradients.product(s)
     gone = inside + s.kept.working + s.kept.unit - s.kept.input
     # where whole gradients wait for the last micro-batch, those before it reduce nothing, and what

@@ -24,7 +24,7 @@ _HANDLE = {
     "cdna3": 128 * _MIB,
     "cdna4": 128 * _MIB,
 }
-# the thread that runs forward and that of autograd have a handle each
+# the main thread and the autograd thread have a cuBLAS handle each
 _THREADS = 2.0
 # one of Transformer Engine itself: get_cublas_workspace_size_bytes in
 # transformer_engine/pytorch/module/base.py

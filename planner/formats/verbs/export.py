@@ -85,7 +85,7 @@ _BESIDE_FILES = frozenset(
     }
 ) - {"gpus", "nodes"}
 _ROUNDED = 1e-3  # relative: numbers of files are rounded
-# what a recipe means that says nothing of them
+# values that a recipe implies by leaving them out
 _UNSAID = {"optimizer": "adam", "recompute": "none", "etp": 1, "tp": 1, "pp": 1, "cp": 1}
 # fields that tell models apart
 _SHAPE = ("layers", "hidden", "norm")

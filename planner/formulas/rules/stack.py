@@ -173,7 +173,7 @@ REPLICAS = Rule(
 )
 
 
-# degrees whose ranks share weights with those of ZeRO, and what a stack has of its stages there
+# degrees whose ranks share weights with ZeRO's, and the capability that a stack needs for both
 _SHARING = {"cp": "context_zero", "ep": "expert_zero"}
 
 

@@ -26,8 +26,8 @@ def lists(p: int, m: int, v: int = 1) -> Lists:
     def rank(r: int) -> Rank:
         down, up = r < p // 2, min(r, p - 1 - r)
         stages, first = (r, p - 1 - r), (0, half)
-        own = steps(p // 2, up, half)
-        return Rank(own, stages, first) if down else Rank(own, stages[::-1], first[::-1])
+        order = steps(p // 2, up, half)
+        return Rank(order, stages, first) if down else Rank(order, stages[::-1], first[::-1])
 
     return two_streams(map(rank, range(p)), half)
 

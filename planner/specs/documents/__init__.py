@@ -9,7 +9,7 @@ from importlib import import_module
 from planner import plugins
 from planner.specs.document import Document
 
-# what answers with a document: module and name of its declaration; of a list, that of an entry
+# verb -> module and name of its document's declaration; for a list, of an entry
 _ANSWERS = {
     "estimate": "estimate.Estimate",
     "search": "search.Search",

@@ -8,7 +8,7 @@ from planner.specs.document import UNSET, Document, Doubted, key
 from planner.specs.documents.compare import Amdahl
 from planner.specs.documents.plan import Layout
 
-_ABSENT: Any = UNSET  # left out where `fits` says that there is no such answer
+_ABSENT: Any = UNSET  # absent where `fits` is false
 
 
 class NamedModel(Document):

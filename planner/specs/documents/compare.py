@@ -13,7 +13,7 @@ from planner.specs.documents.plan import Cluster, Layout
 from planner.specs.documents.prices import Prices
 from planner.specs.documents.run import Run
 
-_ABSENT: Any = UNSET  # left out where `refused` or `fits` says that there is no such answer
+_ABSENT: Any = UNSET  # absent where `refused` is set or `fits` is false
 
 
 @dataclass(frozen=True)

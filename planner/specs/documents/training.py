@@ -41,7 +41,7 @@ class Training(TrainingSpec):
     shared_expert_overlap: bool | None = None  # dispatch beside shared experts
     divergence: DivergenceName = "forward"
     teacher_top_k: int | None = None  # words per token that come from the teacher
-    teacher_gpus: int | None = None  # on which it computes; None: on those of the student
+    teacher_gpus: int | None = None  # GPUs of the teacher; None: the student's
     teacher_precision: BaseName | None = None  # of the matrices of its layers
     # whose activations go to host memory with --offload activations; empty: all that are kept
     offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)

@@ -109,7 +109,7 @@ def _set(word: str) -> frozenset[str]:
     return known
 
 
-# columns whose cells are no values as they are; each of these raises AttributeError for a name
+# columns whose cells are parsed into values; each of these raises AttributeError for a name
 _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("help", "unset", "why_not"), _text),
     **dict.fromkeys(("least", "most", "length"), _bound),

@@ -63,8 +63,8 @@ class Tensor:
     matmul: bool = True  # a weight of a matrix multiplication, hence 2 FLOP per token and element
     active_frac: tuple[int, int] = (1, 1)  # share that one token uses (routed experts)
     pieces: tuple[Pieces, ...] = ()  # where some of it is divided by units; else by elements
-    # elements of the tensors it is kept as, where those are several; a stack may join them: those
-    # of queries, keys and values all, those of an MLP but for the last. Experts have them each
+    # elements of the tensors it is kept as, where those are several; a stack may join them: the
+    # weights of queries, keys and values all, an MLP's all but the last. Experts have them each
     sizes: tuple[int, ...] = ()
     join: Literal["none", "qkv", "gate"] = "none"
     experts: int = 1
@@ -284,7 +284,7 @@ class Part(Spec):
     name: str = Field(default="", max_length=100)
 
     mixes: ClassVar[bool] = True  # tokens of a sequence with each other
-    # that torch issues forward, where they are not those of an attention or an MLP of a decoder
+    # that torch issues forward, where the part is neither attention nor MLP of a decoder
     operators: ClassVar[float | None] = None
     adds: ClassVar[float] = 1.0  # sums of the residual after it
 

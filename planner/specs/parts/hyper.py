@@ -50,7 +50,7 @@ class HyperConnection(Part):
 
     def streams(self, stream: Stream) -> tuple[Streamed, ...]:
         # collapsed: all lanes read, one written; spread: all and the branch's output read, all
-        # written. Backward the gradients of both, and the lanes again for those of the weights
+        # written. Backward the gradients of both, and the lanes again for the weights'
         n, spread = self.lanes, self.weights != "head"
         forward = (n + 1) + (2 * n + 1) * spread
         backward = (2 * n + 1) + (3 * n + 2) * spread

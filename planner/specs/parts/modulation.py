@@ -51,5 +51,5 @@ class Modulation(Part):
         return (activated("modulation/applied", whole),)
 
     def kept(self, stream: Stream) -> tuple[Kept, ...]:
-        # what was normed, for the gradient of its scale, and each branch, for that of its gate
+        # what was normed, for its scale's gradient, and each branch, for its gate's
         return (Kept("modulation/applied", Pieces((self.norms + self.gates) * stream.hidden, 1)),)

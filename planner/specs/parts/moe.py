@@ -35,7 +35,9 @@ class Routing(Spec):
     group_limit: int | None = Field(
         default=None, ge=1, le=100_000
     )  # nodes (groups) a token may reach, DeepSeek-V2/V3
-    router_bias: bool = False  # a trained one (gpt-oss); those that balance loads are no parameters
+    router_bias: bool = (
+        False  # a trained one (gpt-oss); biases that balance loads are not parameters
+    )
     zero_experts: int = Field(
         default=0, ge=0, le=100_000
     )  # experts that pass a token on unchanged, beside the others (LongCat)

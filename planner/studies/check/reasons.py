@@ -271,4 +271,4 @@ def another_recipe(flops: Flops | None) -> list[Reason]:
     ]
 
 
-_UNLIKELY = 6.0  # spreads of a wait that explains nothing of the difference
+_UNLIKELY = 6.0  # spreads beyond which a wait cannot explain the difference

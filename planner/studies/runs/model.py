@@ -25,8 +25,8 @@ _FAMILIES = Path(__file__).parent.parent / "data" / "families.toml"
 _POSITIONS = {"rope": "rotary", "learned": "learned", "alibi": "alibi"}
 _SHAPE = ("layers", "hidden", "heads")  # cells; a row without them has the catalogue's shape
 _ARGUMENTS = "args"  # column of flags
-_VOCAB = 32_000  # tokens where none is printed: that of LLaMA
-_FFN_FACTOR = 4  # width of an MLP over that of the model where none is printed
+_VOCAB = 32_000  # tokens where none is printed: LLaMA's
+_FFN_FACTOR = 4  # width of an MLP / width of the model where none is printed
 
 
 class Recipe(Spec):

@@ -16,7 +16,7 @@ from planner.studies.runs.cells import Row, Skip, number, options_of, whole, wit
 from planner.studies.runs.read import Run, read
 from planner.studies.validate.scored import Scored
 
-# columns beside those of a training step; all stand in a row that is estimated so
+# columns besides a training step's; a row of reinforcement learning states all of them
 COLUMNS = (
     "max_seq_len",
     "mean_seq_len",

@@ -40,7 +40,7 @@ MOST_COLUMNS = 200  # of a table; docs/validation.md has about 50
 MOST_RUNS = 2_500  # that one command estimates: about 10 ms each
 PLANNED = "planned"  # outcome of a row whose result is to be filled in
 REFUSED = "refused"  # why the recipe of a row allows no estimate
-NOTE = "note: "  # before the name of a column of one's own, which says nothing of the recipe
+NOTE = "note: "  # prefix of a user's own columns, which are not part of the recipe
 _FIELD = "RUNS.csv"
 
 

@@ -104,7 +104,7 @@ def _steps(s: StepTimes) -> list[str]:
     return out
 
 
-_MATTERS = 0.01  # share of the time from which it is said
+_MATTERS = 0.01  # share of the time above which it is reported
 
 
 def _trace(t: TraceTimes) -> Block:

@@ -21,7 +21,7 @@ MOST_POINTS = 4_000  # requests of one comparison: 20 s of two cores where each 
 _MOST_VALUES = 20_000  # of one range
 _SEARCHED = "search"  # the word for an option that is left out
 
-# options that may vary: those of a request but a file, which is no value on an axis
+# options that may vary: all options of a request except files
 _VARIED = {row.name: row for row in taken(Options, "compare") if row.says.file != "read"}
 _NUMBER = r"[-+]?\d[\d_]*+(?:\.\d++)?(?:[eE][-+]?\d++)?(?:[kKmMgGbBtT](?![A-Za-z/]))?"
 _RANGE = re.compile(

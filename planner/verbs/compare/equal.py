@@ -23,7 +23,9 @@ EQUAL_FRAC = 0.02
 _SLOWER_FRAC = 0.1
 _MOST_EQUAL = 6  # counts that are evaluated among the equal ones, the nearest: a choice
 _TOGETHER = 4  # counts evaluated at a time beyond them
-_MOST_TRIED = 40  # counts in all, before it is said that none has a layout: a choice
+_MOST_TRIED = (
+    40  # numbers of GPUs that are tried before the verdict is that none has a layout: a choice
+)
 
 
 @dataclass(frozen=True)
