@@ -260,7 +260,7 @@ class LinkSpec(Spec):
     scope: Literal["intra_node", "inter_node"]
     # joins the GPUs of a switched domain (NVLink, Infinity Fabric), which may be larger than a node
     spans_nodes: bool = False
-    # between nodes: the kind of fabric. A profile that is only a kind has no speed: a node's network
+    # between nodes: the kind of fabric. A profile that is a kind has no speed: a node's network
     # cards set it, of which `bandwidth` states the slowest
     fabric: Id | None = None
     bandwidth: BytesPerSecond  # one direction; per GPU inside a node, per NIC between nodes

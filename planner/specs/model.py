@@ -76,7 +76,7 @@ class ModelSpec(Shape):
         default=None, ge=1, le=MAX_POSITIONS
     )  # rows of a learned table, when not max_positions (OPT: +2)
     tied_embeddings: bool = False
-    # width of the two embeddings of a sample (image and text), whose products over the batch are the
+    # width of the two embeddings of a sample (image, text), whose products over the batch are the
     # logits
     contrast: int | None = MaybeWidth
     # rows of a head of its own that predicts no words: 1 of a reward model; None: the vocabulary
