@@ -95,9 +95,8 @@ _COMPILED_LAUNCH = Sourced(
 _COMPILED_LIMIT = Sourced(
     2e13, "B/s", "assumed", "vectorised generated kernels, as XLA's; see stack maxtext", "2026-11"
 )
-# of dense models on Blackwell, in every stack: twice as much as before, whose kernels keep twice the
-# bytes in flight. Models with experts stay at what their stack says: routing adds kernels that no
-# count has, and what the limit is too low by stands for them
+# of dense models on Blackwell, in every stack: threads keep twice the bytes in flight. Models with
+# experts stay at the stack's limit, which stands for kernels of routing that no count has
 _BLACKWELL_LIMIT = Sourced(
     8e12,
     "B/s",
