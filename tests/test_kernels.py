@@ -30,6 +30,7 @@ from planner.formulas.kernels import (
 )
 from planner.inputs import catalog
 from planner.specs.hardware import GpuSpec
+from planner.specs.model import ModelSpec
 
 # a chip of 100 units that together do 100 TFLOP/s, with endless memory bandwidth and no fixed costs
 IDEAL: dict[str, Any] = {
@@ -349,6 +350,22 @@ def test_elementwise() -> None:
     assert (
         elementwise_s(0.0, 0.0, memory_bytes_per_s=2e12, elementwise_frac=0.75, gap_s=4e-6) == 0.0
     )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "shape", "compiled", "limit"),
+    [
+        ("h100-sxm5-80gb", plans.model(), False, 4e12),
+        ("b200-sxm-180gb", plans.model(), False, 8e12),  # twice the bytes in flight
+        ("b200-sxm-180gb", plans.expert_model(), False, 4e12),
+        ("rtx5090", plans.model(), False, 4e12),  # of another architecture
+        ("b200-sxm-180gb", plans.model(), True, 20e12),
+    ],
+)
+def test_bytes_in_flight(gpu: str, shape: ModelSpec, compiled: bool, limit: float) -> None:
+    stack = "torchtitan" if compiled else "nemo"
+    plan = plans.plan(shape, gpus=8, gpu=gpu, software=stack, compile=compiled)
+    assert float(machine(plan).elementwise_limit) == limit
 
 
 def test_flash_attention() -> None:

@@ -28,7 +28,9 @@ _SOURCE = "kernel over the profile's attention rates: arXiv 2307.08691, 2407.086
 
 # rate of an fp8 kernel over the rate of the same in 16 bit: medians of kernels above 0.5 ms in
 # the trtllm 1.3.0rc20 tables of context attention of ai-dynamo/aiconfigurator@095f58a5, 1.23 on
-# H100, 1.20 on B200, 1.24 on GB300; backward as forward, which is assumed
+# H100, 1.20 on B200, 1.24 on GB300. Both passes together at 8,192 tokens, cuDNN's own benchmarks
+# (benchmark/sdpa_benchmark_training of NVIDIA/cudnn-frontend): 1.22 on B200, 1.08 to 1.17 on GB200,
+# 1.29 on GB300
 _FP8 = 1.22
 
 

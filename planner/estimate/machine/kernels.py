@@ -95,6 +95,16 @@ _COMPILED_LAUNCH = Sourced(
 _COMPILED_LIMIT = Sourced(
     2e13, "B/s", "assumed", "vectorised generated kernels, as XLA's; see stack maxtext", "2026-11"
 )
+# of dense models on Blackwell, in every stack: threads keep twice the bytes in flight. Models with
+# experts stay at the stack's limit, which stands for kernels of routing that no count has
+_BLACKWELL_LIMIT = Sourced(
+    8e12,
+    "B/s",
+    "assumed",
+    "a thread of sm_100 loads 32 bytes at once, 16 before (PTX ISA 8.8, ld.global); runs of dense"
+    " models of seven suites want 6 to 14 TB/s, docs/log/rates",
+    "2026-11",
+)
 # of what routing moves: tokens are gathered and scattered once, activation and casts stay in
 # registers
 _FUSED_EXPERTS = 0.4
@@ -199,8 +209,12 @@ def captures_all(plan: Plan) -> bool:
 
 def _limit(plan: Plan) -> Sourced:
     """Throughput of elementwise kernels with unlimited memory bandwidth."""
-    limit = plan.stack.fusion.elementwise_limit
-    return max(limit, _COMPILED_LIMIT, key=float) if plan.training.compile else limit
+    limits = [plan.stack.fusion.elementwise_limit]
+    if plan.cluster.gpu.architecture == "blackwell" and plan.model.routed is None:
+        limits.append(_BLACKWELL_LIMIT)
+    if plan.training.compile:
+        limits.append(_COMPILED_LIMIT)
+    return max(limits, key=float)
 
 
 def fused_experts(plan: Plan) -> bool:
