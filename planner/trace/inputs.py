@@ -51,7 +51,9 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
         kind = {"pixel_values": "image", "pixel_values_videos": "clip"}.get(main, "sample")
         return Inputs(first[0], None, 1, sample=kind)
     sub = getattr(config, "text_config", None) or config
-    positions = _number(sub, "max_position_embeddings", "max_target_positions") or LONGEST
+    pair = (getattr(config, name, None) for name in ("encoder", "decoder"))
+    known = [_number(x, "max_position_embeddings", "max_target_positions") for x in (sub, *pair)]
+    positions = min((x for x in known if x), default=LONGEST)
     _with_placeholders(config)
 
     def words(given: Callable[[int], Given]) -> tuple[Callable[[int, int], Given], int]:
@@ -159,14 +161,16 @@ def _with_words(
 
 def _features(module: nn.Module, kind: str, given: Given) -> int:
     """Tokens of a sample's images or sounds, as the model's own tower gives them."""
-    get = getattr(module, f"get_{kind}_features", None) or getattr(
-        getattr(module, "model", None), f"get_{kind}_features", None
+    get, given = next(
+        (
+            (function, words)
+            for owner in (getattr(module, "model", None), module)
+            if (function := getattr(owner, f"get_{kind}_features", None)) is not None
+            and (words := _taken(function, given))
+        ),
+        (None, {}),
     )
     if get is None:
-        return 0
-    takes = inspect.signature(get).parameters
-    given = {name: value for name, value in given.items() if name in takes}
-    if not given:
         return 0
     with torch.no_grad():
         out = get(**given)
@@ -175,6 +179,12 @@ def _features(module: nn.Module, kind: str, given: Given) -> int:
     out = getattr(out, "last_hidden_state", out)
     tensors = [x for x in tree_iter(out) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     return sum(x.numel() // x.shape[-1] for x in tensors)
+
+
+def _taken(function: Callable[..., Any], given: Given) -> Given:
+    """Those of the inputs that a function has names for."""
+    takes = inspect.signature(function).parameters
+    return {name: value for name, value in given.items() if name in takes}
 
 
 # ---------------------------------------------------------------------------- images and sounds

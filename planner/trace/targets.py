@@ -189,10 +189,10 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
             raise TraceError(f"transformers has no class for {type(config).__name__}")
         model_class = None if choice is None else choice._model_mapping[type(config)]
 
-    text = getattr(config, "text_config", None)
     its_config = getattr(model_class, "config_class", None)
-    if text is not None and its_config is not None and not isinstance(config, its_config):
-        config = text if isinstance(text, its_config) else config  # a language model alone
+    if its_config is not None and not isinstance(config, its_config):
+        parts = (getattr(config, name, None) for name in ("text_config", "decoder"))
+        config = next((x for x in parts if isinstance(x, its_config)), config)  # of words alone
         config.use_cache = False
     register()
     module, given = _running(config, model_class)

@@ -12,6 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._pytree import tree_iter, tree_map
 
 _MOST = 1 << 22  # elements of a tensor whose values are followed
+_MOST_BYTES = 8 * _MOST  # of its memory
+_MOST_SPREAD = 1 << 27  # elements, where many of them lie in the same memory
 _RANDOM = ("rand", "normal", "uniform", "bernoulli", "dropout", "multinomial", "empty")
 _EMPTY = ("empty", "new_empty", "empty_like")
 _OF_SHAPES = ("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like")
@@ -25,6 +27,7 @@ _OF_VALUES = (  # operators whose output has a shape that values decide
     "unique_dim",
     "bincount",
 )
+_CHOICES = ("topk", "argmax")
 _REAL = "_dpplan_real"
 DEVICE = torch.ops.prim.device.default
 
@@ -102,8 +105,9 @@ class _Values(FakeTensorMode):
                 self._forget(func, args, kwargs)
             if name in _EMPTY:
                 self._know(result, self._zeros(result))
-            if name == "topk":
-                self._know(result[1], self._balanced(result[1], args[0]))
+            if name in _CHOICES:
+                chosen = result if name == "argmax" else result[1]
+                self._know(chosen, self._balanced(chosen, args[0]))
             return result
         values = [*tree_iter(real[0])]
         if name in _OF_VALUES or not any(isinstance(x, torch.Tensor) for x in values):
@@ -126,9 +130,10 @@ class _Values(FakeTensorMode):
         value = getattr(x, _REAL, None) if isinstance(x, FakeTensor) else x
         if value is None or value.device.type != "cpu" or value.requires_grad:
             return None
-        if value.numel() > _MOST:
+        storage = value.untyped_storage()  # of a mask that is the same for all channels: small
+        if storage.nbytes() > _MOST_BYTES or value.numel() > _MOST_SPREAD:
             return None
-        return None if value.untyped_storage()._cdata in self.lost else value
+        return None if storage._cdata in self.lost else value
 
     def _know(self, x: Any, value: Any) -> None:
         if isinstance(x, FakeTensor) and isinstance(value, torch.Tensor):
@@ -159,6 +164,8 @@ class _Values(FakeTensorMode):
     def _fake(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
+        if x.is_meta:
+            return torch.empty(x.shape, dtype=x.dtype)
         tensor = self.from_tensor(x.clone())
         self._know(tensor, x)
         return tensor
@@ -174,7 +181,11 @@ class _Values(FakeTensorMode):
                 indices.append(x)
                 continue
             with unset_fake_temporarily():
-                places = value.nonzero().unbind(1)
+                if value.numel() <= _MOST:
+                    places = value.nonzero().unbind(1)
+                else:  # how many there are is enough
+                    places = [torch.empty(int(value.sum()), dtype=torch.long, device="meta")]
+                    places *= value.dim()
             indices += [self._fake(place) for place in places]
         return (args[0], indices, *args[2:])
 
