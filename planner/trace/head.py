@@ -96,7 +96,7 @@ def _head_of(
 def _taken(step: Recorded, region: Region, head: Call, table: str) -> None:
     """Takes out the lookup of words and the head, both ways, and what head keeps of its input: the
     planner has a model of both, and of the loss."""
-    for each in step.regions:
+    for each in (step.regions[step.owner[table]], region):
         each.calls = [
             call for call in each.calls if call is not head and not _of_ends(call, head, table)
         ]
