@@ -182,10 +182,10 @@ class _Values(FakeTensorMode):
                 continue
             with unset_fake_temporarily():
                 if value.numel() <= _MOST:
-                    places = value.nonzero().unbind(1)
+                    places = [*value.nonzero().unbind(1)]
                 else:  # how many there are is enough
-                    places = [torch.empty(int(value.sum()), dtype=torch.long, device="meta")]
-                    places *= value.dim()
+                    place = torch.empty(int(value.sum()), dtype=torch.long, device="meta")
+                    places = [place] * value.dim()
             indices += [self._fake(place) for place in places]
         return (args[0], indices, *args[2:])
 
