@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_iter
 
 LONGEST = 2048  # tokens that are traced of a class of transformers
 _SECONDS, _RATE = 10, 16_000  # of sound, where no configuration says how much
-_FRAMES = 1000  # of a spectrum in 10 s
+_FRAMES, _MOST_FRAMES = 1000, 3000  # of a spectrum in 10 and 30 s
 _SIDE = 448  # pixels of an image, where no configuration says how many
 _TILES = 5  # of an image cut into tiles: a whole one and four quarters
 _ROOM = 256  # least number of text tokens traced beside image tokens
@@ -319,7 +319,7 @@ def _spectra(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     bands = _number(audio, *_BANDS)
     bands = bands or 80
     channels = _number(audio, "input_channels") or 1
-    frames = 2 * (_number(audio, "max_source_positions") or _FRAMES // 2)
+    frames = min(2 * (_number(audio, "max_source_positions") or _FRAMES // 2), _MOST_FRAMES)
     name = "input_features" if "input_features" in names else "audio_features"
     masks = [x for x in ("feature_attention_mask", "input_features_mask") if x in names]
 
