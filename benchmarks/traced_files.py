@@ -135,12 +135,12 @@ FILES = {
         ("stabilityai/stable-diffusion-xl-base-1.0",),
         ("sdxl", "sdxl-base", "stable-diffusion-xl"),
     ),
-    "flux.1-schnell": Shipped(
+    "flux-1-schnell": Shipped(
         "FLUX.1 schnell (1,024 x 1,024)",
         "FluxTransformer2DModel",
         {"guidance_embeds": False},
         hub=("black-forest-labs/FLUX.1-schnell",),
-        aliases=("flux-schnell",),
+        aliases=("flux.1-schnell", "flux-schnell"),
     ),
     "wan-2.1-1.3b": Shipped(
         "Wan 2.1 T2V 1.3B (81 frames of 480 x 832)",
