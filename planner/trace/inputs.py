@@ -182,7 +182,7 @@ def _features(module: nn.Module, kind: str, given: Given) -> int:
 
 
 def _taken(function: Callable[..., Any], given: Given) -> Given:
-    """Those of the inputs that a function has names for."""
+    """Inputs that are parameters of a function, by name."""
     takes = inspect.signature(function).parameters
     return {name: value for name, value in given.items() if name in takes}
 
