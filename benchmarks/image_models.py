@@ -10,7 +10,7 @@ from typing import Any
 import timm
 import torch
 import torchvision
-from diffusers import DiTTransformer2DModel, UNet2DConditionModel
+from diffusers import DiTTransformer2DModel, FluxTransformer2DModel, UNet2DConditionModel
 from torch import nn
 from torchvision.models.detection.backbone_utils import _resnet_fpn_extractor
 from torchvision.models.detection.retinanet import RetinaNetHead
@@ -99,4 +99,17 @@ def dit_xl_2() -> Any:
         "hidden_states": torch.zeros(1, 4, 32, 32),
         "timestep": torch.zeros(1, dtype=torch.long),
         "class_labels": torch.zeros(1, dtype=torch.long),
+    }
+
+
+def flux_256(batch: int = 1) -> Any:
+    """FLUX.1-schnell on latents of 256 pixels and 256 words, as MLPerf Training 5.1 has it."""
+    words, tokens = 256, 256
+    return FluxTransformer2DModel(guidance_embeds=False), {
+        "hidden_states": torch.zeros(batch, tokens, 64),
+        "encoder_hidden_states": torch.zeros(batch, words, 4096),
+        "pooled_projections": torch.zeros(batch, 768),
+        "timestep": torch.zeros(batch),
+        "img_ids": torch.zeros(tokens, 3),
+        "txt_ids": torch.zeros(words, 3),
     }

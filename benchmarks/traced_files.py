@@ -74,6 +74,21 @@ _WHISPER_SMALL = {
     "encoder_ffn_dim": 3072,
     "decoder_ffn_dim": 3072,
 }
+_WHISPER_MEDIUM = {
+    "d_model": 1024,
+    "encoder_layers": 24,
+    "decoder_layers": 24,
+    "encoder_attention_heads": 16,
+    "decoder_attention_heads": 16,
+    "encoder_ffn_dim": 4096,
+    "decoder_ffn_dim": 4096,
+}
+_MODERNBERT_LARGE = {
+    "hidden_size": 1024,
+    "intermediate_size": 2624,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 28,
+}
 _SDXL = {
     "sample_size": 128,
     "block_out_channels": [320, 640, 1280],
@@ -120,6 +135,13 @@ FILES = {
         ("stabilityai/stable-diffusion-xl-base-1.0",),
         ("sdxl", "sdxl-base", "stable-diffusion-xl"),
     ),
+    "flux-1-schnell": Shipped(
+        "FLUX.1 schnell (1,024 x 1,024)",
+        "FluxTransformer2DModel",
+        {"guidance_embeds": False},
+        hub=("black-forest-labs/FLUX.1-schnell",),
+        aliases=("flux.1-schnell", "flux-schnell"),
+    ),
     "wan-2.1-1.3b": Shipped(
         "Wan 2.1 T2V 1.3B (81 frames of 480 x 832)",
         "WanTransformer3DModel",
@@ -163,6 +185,21 @@ FILES = {
         hub=("answerdotai/ModernBERT-base",),
         aliases=("modernbert",),
         length=1024,
+    ),
+    "modernbert-large": Shipped(
+        "ModernBERT large",
+        "modernbert ModernBertForMaskedLM",
+        _MODERNBERT_LARGE,
+        "arXiv 2412.13663 table 3",
+        ("answerdotai/ModernBERT-large",),
+        length=1024,
+    ),
+    "whisper-medium": Shipped(
+        "Whisper medium (30 s of sound, 448 tokens)",
+        "whisper WhisperForConditionalGeneration",
+        _WHISPER_MEDIUM,
+        "arXiv 2212.04356 table 1",
+        ("openai/whisper-medium",),
     ),
     "whisper-small": Shipped(
         "Whisper small (30 s of sound, 448 tokens)",

@@ -396,6 +396,50 @@ def test_a_loop_over_samples_counts_as_a_batch(tmp_path: Path) -> None:
     assert mixed["forward_flop"] == plain["forward_flop"]
 
 
+@pytest.mark.oracle
+def test_a_loop_over_chunks_counts_as_the_sequence(tmp_path: Path) -> None:
+    """Chunks of 16 tokens, as many as the length has, each with products of two widths."""
+    inner = "torch.cat([c @ c.transpose(1, 2) @ c for c in x.split(16, 1)], 1)"
+    body = MLP.replace("return x + self.down(", f"x = {inner}\n        return x + self.down(")
+    looped, plain = _traced(tmp_path, body), _traced(tmp_path, MLP)
+    before, after = (int(each["forward_flop"].split("*")[0]) for each in (plain, looped))
+    assert after - before == 5 * 2 * (2 * 16 * 32)
+
+
+WORDS = """
+class Words(Model):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(1024, 32), nn.Linear(32, 1024, bias=False)
+    def forward(self, ids):
+        x = self.table(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+def words(batch=2, length=64):
+    return Words(), torch.zeros(batch, length, dtype=torch.long)
+"""
+
+
+@pytest.mark.oracle
+def test_a_head_takes_nothing_out_of_blocks(tmp_path: Path) -> None:
+    """The stream of two samples of 16 tokens has as many elements as the table has words."""
+    answer = _traced(tmp_path, MLP + WORDS, "words")
+    assert answer["model"]["vocab"] == 1024
+    (block,) = [part for part in answer["parts"] if part["name"] == "Block"]
+    (plain,) = [part for part in _traced(tmp_path, MLP)["parts"] if part["name"] == "Block"]
+    # but the gradient of the block's input, which a table needs, is a sum of two
+    assert block["moves"][0].pop("backward") == f"{768 + 2 * 3 * 32}*b*s"
+    assert plain["moves"][0].pop("backward") == "768*b*s"
+    fused = "fused_backward", "kernels_backward"
+    assert _without(block, *fused) == _without(plain, *fused)
+
+
+def _without(block: dict[str, Any], *names: str) -> dict[str, Any]:
+    moves = [{k: v for k, v in row.items() if k not in names} for row in block["moves"]]
+    return block | {"moves": moves}
+
+
 def _sized(**keys: Any) -> ModelSpec:
     return _model().model_copy(update={"sample": "image", "pixels": 16} | keys)
 

@@ -36,13 +36,14 @@ class Row:
     quoted: str
     step_s: float
     tier: str
-    model: str  # a file of models/
+    model: str  # a file of models/, or a model of the catalogue
     options: str  # of `dpplan estimate`
     assumed: str
 
     def request(self) -> Options:
         """The request. Raises PlanError where it is refused."""
-        model = FOLDER / "models" / f"{self.model}.toml"
+        file = FOLDER / "models" / f"{self.model}.toml"
+        model = file if file.exists() else self.model
         line = f"dpplan estimate --model {model} {self.options}"
         options = read_options(options_of_command(line, Options, "estimate"))
         refuse(options, "estimate")

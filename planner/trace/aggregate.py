@@ -123,12 +123,12 @@ def _block(
     )
 
 
-_SUMS = ("bytes", "made", "m", "batch", "read")  # numbers of a call that grow with samples
+_SUMS = ("bytes", "again", "made", "m", "batch", "read")  # numbers of a call that grow with samples
 
 
 def _merged(region: Region) -> Region:
-    """Calls of one operator by one module as one call: rows and bytes of all of them, and no
-    chains, which such loops have others of at every size. Raises TraceError where widths differ."""
+    """Calls of one operator by one module with the same widths as one call: rows and bytes of all
+    of them, and no chains, which such loops have others of at every size."""
     out: dict[tuple[Any, ...], Call] = {}
     for call in region.calls:
         if call.kind == "fused":
@@ -137,18 +137,14 @@ def _merged(region: Region) -> Region:
         if call.backward and call.kind in (GEMM, BATCHED):  # only FLOP and bytes of these count
             rows = numbers["m"] * numbers["k"] * numbers["n"] * numbers.get("batch", 1)
             numbers = {x: numbers[x] for x in ("bytes", "made")} | {"m": rows, "k": 1, "n": 1}
-        key = call.operator, call.module, call.kind, call.backward, call.words.get("weight")
+        sums = [x for x in _SUMS if x in numbers and not (x == "m" and "batch" in numbers)]
+        widths = tuple((name, value) for name, value in numbers.items() if name not in sums)
+        key = call.operator, call.module, call.kind, call.backward, call.words.get("weight"), widths
         if (first := out.get(key)) is None:
             out[key] = replace(call, numbers=dict(numbers))
             continue
-        for name, value in numbers.items():
-            if name in _SUMS:
-                first.numbers[name] += value
-            elif first.numbers[name] != value:
-                raise TraceError(
-                    f"{call.operator} of {call.module} runs with {name} {first.numbers[name]} and"
-                    f" {value}, as often as there are samples: what runs depends on sizes"
-                )
+        for name in sums:
+            first.numbers[name] += numbers[name]
     for back in (False, True):
         chained = [x for x in out.values() if x.kind in FUSABLE and x.backward is back]
         moved = sum(call.numbers["bytes"] for call in chained)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_iter
 
 from planner.trace.classes import GEMM, Call
-from planner.trace.record import Recorded, Region
+from planner.trace.record import OUTSIDE, Recorded, Region
 
 _FEWEST_WORDS = 256
 _MATRIX = 2
@@ -96,7 +96,9 @@ def _head_of(
 def _taken(step: Recorded, region: Region, head: Call, table: str) -> None:
     """Takes out the lookup of words and the head, both ways, and what head keeps of its input: the
     planner has a model of both, and of the loss."""
-    for each in step.regions:
+    for i, each in enumerate(step.regions):
+        if each.name != OUTSIDE and i != step.owner[table]:
+            continue  # what a block makes may have as many elements as there are words
         each.calls = [
             call for call in each.calls if call is not head and not _of_ends(call, head, table)
         ]

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_iter
 
 LONGEST = 2048  # tokens that are traced of a class of transformers
 _SECONDS, _RATE = 10, 16_000  # of sound, where no configuration says how much
-_FRAMES = 1000  # of a spectrum in 10 s
+_FRAMES, _MOST_FRAMES = 1000, 3000  # of a spectrum in 10 and 30 s
 _SIDE = 448  # pixels of an image, where no configuration says how many
 _TILES = 5  # of an image cut into tiles: a whole one and four quarters
 _ROOM = 256  # least number of text tokens traced beside image tokens
@@ -51,7 +51,9 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
         kind = {"pixel_values": "image", "pixel_values_videos": "clip"}.get(main, "sample")
         return Inputs(first[0], None, 1, sample=kind)
     sub = getattr(config, "text_config", None) or config
-    positions = _number(sub, "max_position_embeddings", "max_target_positions") or LONGEST
+    pair = (getattr(config, name, None) for name in ("encoder", "decoder"))
+    known = [_number(x, "max_position_embeddings", "max_target_positions") for x in (sub, *pair)]
+    positions = min((x for x in known if x), default=LONGEST)
     _with_placeholders(config)
 
     def words(given: Callable[[int], Given]) -> tuple[Callable[[int, int], Given], int]:
@@ -159,14 +161,16 @@ def _with_words(
 
 def _features(module: nn.Module, kind: str, given: Given) -> int:
     """Tokens of a sample's images or sounds, as the model's own tower gives them."""
-    get = getattr(module, f"get_{kind}_features", None) or getattr(
-        getattr(module, "model", None), f"get_{kind}_features", None
+    get, given = next(
+        (
+            (function, words)
+            for owner in (getattr(module, "model", None), module)
+            if (function := getattr(owner, f"get_{kind}_features", None)) is not None
+            and (words := _taken(function, given))
+        ),
+        (None, {}),
     )
     if get is None:
-        return 0
-    takes = inspect.signature(get).parameters
-    given = {name: value for name, value in given.items() if name in takes}
-    if not given:
         return 0
     with torch.no_grad():
         out = get(**given)
@@ -175,6 +179,12 @@ def _features(module: nn.Module, kind: str, given: Given) -> int:
     out = getattr(out, "last_hidden_state", out)
     tensors = [x for x in tree_iter(out) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     return sum(x.numel() // x.shape[-1] for x in tensors)
+
+
+def _taken(function: Callable[..., Any], given: Given) -> Given:
+    """Inputs that are parameters of a function, by name."""
+    takes = inspect.signature(function).parameters
+    return {name: value for name, value in given.items() if name in takes}
 
 
 # ---------------------------------------------------------------------------- images and sounds
@@ -309,7 +319,7 @@ def _spectra(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     bands = _number(audio, *_BANDS)
     bands = bands or 80
     channels = _number(audio, "input_channels") or 1
-    frames = 2 * (_number(audio, "max_source_positions") or _FRAMES // 2)
+    frames = min(2 * (_number(audio, "max_source_positions") or _FRAMES // 2), _MOST_FRAMES)
     name = "input_features" if "input_features" in names else "audio_features"
     masks = [x for x in ("feature_attention_mask", "input_features_mask") if x in names]
 

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_iter
 
 from planner.trace import classes
 from planner.trace.classes import ATTENTION, BATCHED, CONVOLUTION, FUSABLE, GEMM, Call
-from planner.trace.values import tensors_of
+from planner.trace.values import DEVICE, device_of, tensors_of
 
 _LABEL = "dpplan"
 OUTSIDE = ""  # region of what is in no block
@@ -159,10 +159,10 @@ class Recorder(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is DEVICE:
+            return device_of(args[0])
         result = func(*args, **(kwargs or {}))
-        space, _, name = func._schema.name.partition("::")
-        if space == "prim":  # the device of a tensor
-            return result
+        name = func._schema.name.partition("::")[2]
         kind = classes.kind_of(name)
         inputs, outputs = tensors_of(args, kwargs), tensors_of(result)
         if not outputs:

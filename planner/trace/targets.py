@@ -170,10 +170,7 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
     transformers = libraries.imported("transformers")
     named = [x for x in config.architectures or () if hasattr(transformers, x)]
     config.use_cache = False
-    for key in [name for name in vars(config) if name.endswith("layerdrop")]:
-        setattr(config, key, 0.0)  # layers that are left out by chance are counted
-    if hasattr(config, "apply_spec_augment"):
-        config.apply_spec_augment = False  # its masks are drawn, and cost nothing beside a layer
+    _without_chance(config)
     if named:
         model_class = getattr(transformers, named[0])
     else:
@@ -189,10 +186,10 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
             raise TraceError(f"transformers has no class for {type(config).__name__}")
         model_class = None if choice is None else choice._model_mapping[type(config)]
 
-    text = getattr(config, "text_config", None)
     its_config = getattr(model_class, "config_class", None)
-    if text is not None and its_config is not None and not isinstance(config, its_config):
-        config = text if isinstance(text, its_config) else config  # a language model alone
+    if its_config is not None and not isinstance(config, its_config):
+        parts = (getattr(config, name, None) for name in ("text_config", "decoder"))
+        config = next((x for x in parts if isinstance(x, its_config)), config)  # of words alone
         config.use_cache = False
     register()
     module, given = _running(config, model_class)
@@ -206,6 +203,18 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
         sample=given.sample,
         images=given.images,
     )
+
+
+def _without_chance(config: Any) -> None:
+    """Counts layers that are left out by chance, here and in parts, and draws no masks of sound,
+    which cost nothing beside a layer."""
+    for key, value in list(vars(config).items()):
+        if key.endswith("layerdrop"):
+            setattr(config, key, 0.0)
+        elif key == "apply_spec_augment":
+            config.apply_spec_augment = False
+        elif hasattr(value, "sub_configs"):
+            _without_chance(value)
 
 
 def _running(config: Any, model_class: Any) -> tuple[nn.Module, Inputs]:

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
 _MOST = 1 << 22  # elements of a tensor whose values are followed
+_MOST_BYTES = 8 * _MOST  # of its memory
+_MOST_SPREAD = 1 << 27  # elements, where many of them lie in the same memory
 _RANDOM = ("rand", "normal", "uniform", "bernoulli", "dropout", "multinomial", "empty")
 _EMPTY = ("empty", "new_empty", "empty_like")
 _OF_SHAPES = ("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like")
@@ -26,7 +27,9 @@ _OF_VALUES = (  # operators whose output has a shape that values decide
     "unique_dim",
     "bincount",
 )
+_CHOICES = ("topk", "argmax")
 _REAL = "_dpplan_real"
+DEVICE = torch.ops.prim.device.default
 
 
 @contextlib.contextmanager
@@ -38,7 +41,7 @@ def shapes() -> Iterator[FakeTensorMode]:
         """torch.tensor of lists in which tensors with known values stand for numbers."""
         return tensor(_numbers(data), **kwargs)
 
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake, _Values(fake):
+    with _Values(allow_non_fake_inputs=True) as fake:
         setattr(torch, "tensor", of_values)  # noqa: B010
         try:
             yield fake
@@ -68,13 +71,18 @@ def _numbers(x: Any) -> Any:
     return x.tolist() if isinstance(x, FakeTensor) and getattr(x, _REAL, None) is not None else x
 
 
-class _Values(TorchDispatchMode):
+def device_of(x: torch.Tensor) -> Any:
+    """The device of a tensor without data, which C++ asks of every argument."""
+    return x.fake_device if isinstance(x, FakeTensor) else x.device
+
+
+class _Values(FakeTensorMode):
     """Runs operators whose inputs are known on their values, too."""
 
-    def __init__(self, fake: FakeTensorMode) -> None:
-        super().__init__()
-        self.fake = fake
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.lost: dict[int, Any] = {}  # storages that unknown values were written to
+        self.decomposed = False  # while operators that a shape's rule is made of run
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -83,37 +91,49 @@ class _Values(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        space, _, name = func._schema.name.partition("::")
-        if space == "prim":  # the device of a tensor
-            return func(*args, **kwargs)
+        if func is DEVICE:
+            return device_of(args[0])
+        if self.decomposed:
+            return self.dispatch(func, types, args, kwargs)
+        name = func._schema.name.partition("::")[2]
         real = self._real(func, name, args, kwargs)
         if real is None:
             if name.startswith(("index", "_index")) and len(args) > 1:
                 args = self._without_masks(args)
-            result = func(*args, **kwargs)
+            result = self._shape(func, types, args, kwargs)
             if func._schema.is_mutable:
                 self._forget(func, args, kwargs)
             if name in _EMPTY:
                 self._know(result, self._zeros(result))
-            if name == "topk":
-                self._know(result[1], self._balanced(result[1], args[0]))
+            if name in _CHOICES:
+                chosen = result if name == "argmax" else result[1]
+                self._know(chosen, self._balanced(chosen, args[0]))
             return result
         values = [*tree_iter(real[0])]
         if name in _OF_VALUES or not any(isinstance(x, torch.Tensor) for x in values):
             return tree_map(self._fake, real[0])
-        result = func(*args, **kwargs)
+        result = self._shape(func, types, args, kwargs)
         for out, value in zip(tree_iter(result), values, strict=True):
             self._know(out, value)
         return result
+
+    def _shape(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """The result of an operator on shapes."""
+        self.decomposed = True
+        try:
+            return self.dispatch(func, types, args, kwargs)
+        finally:
+            self.decomposed = False
 
     def _value(self, x: torch.Tensor) -> torch.Tensor | None:
         """Values of a tensor; None where they are not known, or more than are followed."""
         value = getattr(x, _REAL, None) if isinstance(x, FakeTensor) else x
         if value is None or value.device.type != "cpu" or value.requires_grad:
             return None
-        if value.numel() > _MOST:
+        storage = value.untyped_storage()  # of a mask that is the same for all channels: small
+        if storage.nbytes() > _MOST_BYTES or value.numel() > _MOST_SPREAD:
             return None
-        return None if value.untyped_storage()._cdata in self.lost else value
+        return None if storage._cdata in self.lost else value
 
     def _know(self, x: Any, value: Any) -> None:
         if isinstance(x, FakeTensor) and isinstance(value, torch.Tensor):
@@ -144,7 +164,9 @@ class _Values(TorchDispatchMode):
     def _fake(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
-        tensor = self.fake.from_tensor(x.clone())
+        if x.is_meta:
+            return torch.empty(x.shape, dtype=x.dtype)
+        tensor = self.from_tensor(x.clone())
         self._know(tensor, x)
         return tensor
 
@@ -159,7 +181,11 @@ class _Values(TorchDispatchMode):
                 indices.append(x)
                 continue
             with unset_fake_temporarily():
-                places = value.nonzero().unbind(1)
+                if value.numel() <= _MOST:
+                    places = [*value.nonzero().unbind(1)]
+                else:  # how many there are is enough
+                    place = torch.empty(int(value.sum()), dtype=torch.long, device="meta")
+                    places = [place] * value.dim()
             indices += [self._fake(place) for place in places]
         return (args[0], indices, *args[2:])
 

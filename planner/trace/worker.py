@@ -90,19 +90,19 @@ def _sizes(traced: Target) -> tuple[list[tuple[int, int]], list[fit.Powers]]:
     return [*sizes, (_BATCHES[2], lengths[3])], fit.powers_of(3, 2)
 
 
-def trace(traced: Target, autocast: bool = False) -> dict[str, Any]:
+def trace(traced: Target, autocast: bool = False, frozen: bool = True) -> dict[str, Any]:
     """The model of a target as the keys of a model file, and what was counted besides. Runs inside
     of `kernels.without_data`, as what makes the target does. autocast: weights in 32 bit, operators
-    in the types of torch.autocast; else all in 16 bit."""
+    in the types of torch.autocast; else all in 16 bit. frozen: also what frozen weights keep."""
     try:
-        return _traced(traced, autocast)
+        return _traced(traced, autocast, frozen)
     except TraceError:
         if traced.otherwise is None:
             raise
-        return _traced(traced.otherwise, autocast)
+        return _traced(traced.otherwise, autocast, frozen)
 
 
-def _traced(traced: Target, autocast: bool) -> dict[str, Any]:
+def _traced(traced: Target, autocast: bool, with_frozen: bool) -> dict[str, Any]:
     sizes, powers = _sizes(traced)
     dtype = kernels.dtype_of(autocast)
     started, steps, recorders = time.monotonic(), list[Recorded](), list[Recorder]()
@@ -130,7 +130,7 @@ def _traced(traced: Target, autocast: bool) -> dict[str, Any]:
     assert module is not None
     known = head.recognised(module, output, steps, sizes)
     for recorded, size, (module, inputs) in zip(
-        steps, sizes, runs if _has_time() else [], strict=False
+        steps, sizes, runs if with_frozen and _has_time() else [], strict=False
     ):
         given = module, _with_dtype(inputs, dtype)
         _frozen(recorded, size, given, blocks, known, autocast)

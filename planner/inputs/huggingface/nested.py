@@ -35,6 +35,7 @@ def language_model(doc: Document, family: object) -> tuple[Document, object]:
     kind = inner.get("model_type") or known.get("text")
     others = [plain_name(key) for key, value in doc.data.items() if isinstance(value, dict)]
     others = [key for key in others if key.endswith("_config") and key != name]
-    rest = f"; not counted: {', '.join(others[:_SHOWN])}" if others else ""
+    left = ", ".join(others[:_SHOWN])
+    rest = f"; not counted: {left} (dpplan trace config.json has the whole)" if others else ""
     doc.notes.append(f"the language model of {name} is planned{rest}")
     return inner, kind
