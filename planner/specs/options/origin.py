@@ -52,8 +52,8 @@ class Undecided:
 
 class Given(dict[str, Any]):
     """Options of a request by name, as given, the origins of those that were not typed, those that
-    launch files leave undecided, and by verb what the files say for that verb only: its own
-    options, and options of the request that are open there (None)."""
+    launch files leave undecided, by verb what the files say for that verb only: its own options,
+    and options of the request that are open there (None); and how the files were read, if any."""
 
     def __init__(self, options: Mapping[str, Any], origins: Mapping[str, Origin] | None = None):
         super().__init__(options)
@@ -61,6 +61,7 @@ class Given(dict[str, Any]):
         self.origins = {name: origin for name, origin in known.items() if name in self}
         self.undecided: Mapping[str, Undecided] = getattr(options, "undecided", {})
         self.by_verb: Mapping[str, Mapping[str, Any]] = getattr(options, "by_verb", {})
+        self.planned: object = getattr(options, "planned", None)
 
 
 def over(low: Mapping[str, Any], high: Mapping[str, Any]) -> Given:
