@@ -50,6 +50,20 @@ class Undecided:
     values: tuple[Any, ...] = ()
 
 
+@dataclass(frozen=True)
+class PerGpu:
+    """A number that a file states for each GPU, whose count it may not know."""
+
+    each: float
+
+    def __str__(self) -> str:
+        return f"{self.each:g} x GPUs"
+
+    def of(self, gpus: int) -> int:
+        """Of all GPUs, 1 at least."""
+        return max(1, round(self.each * gpus))
+
+
 class Given(dict[str, Any]):
     """Options of a request by name, as given, the origins of those that were not typed, those that
     launch files leave undecided, by verb what the files say for that verb only: its own options,
