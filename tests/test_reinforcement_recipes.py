@@ -110,6 +110,24 @@ def test_a_recipe_of_supervised_training_is_refused(tmp_path: Path) -> None:
     assert "dpplan estimate --recipe" in refused.stderr
 
 
+def test_gpus_that_are_visible_are_not_all_in_use(tmp_path: Path) -> None:
+    """examples/tuning of verl: eight are exported, n_gpus_per_node is 1."""
+    text = VERL.format(offload="False").replace("n_gpus_per_node=4", "n_gpus_per_node=2")
+    answer = planned(tmp_path, f"export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\n{text}")
+    assert answer["gpus"] == 2
+
+
+def test_the_loss_of_verl_takes_the_place_of_its_logits(tmp_path: Path) -> None:
+    """Unless it trains the entropy, for which logits stay."""
+
+    def training(more: str) -> float:
+        text = VERL.format(offload="False").rstrip() + f" {more}\n"
+        phases = planned(tmp_path, text)["phases"]
+        return next(p["device_bytes"] for p in phases if p["name"] == "training")
+
+    assert training("") < training("actor_rollout_ref.actor.entropy_coeff=0.001")
+
+
 GRPO = """
 model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct
 bf16: true

@@ -26,8 +26,7 @@ class RlOptions(Record):
     old_logprobs: Literal["yes", "no"] | None = None
     partial_rollout: bool = False
     reward_model: str | None = None
-    reward_gpus: int | None = None
-    reference_gpus: int | None = None
+    scoring_gpus: int | None = None
     reward_time: str | None = None
     ahead: int = 0
     generation_engine: Literal["vllm", "sglang", "transformers"] | None = None

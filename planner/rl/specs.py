@@ -70,9 +70,9 @@ class FrameworksSpec(Spec):
 
 @dataclass(frozen=True)
 class Scorer:
-    """A frozen model that scores every response. size: its parameters over those of the policy;
-    gpus: its own, 0 where it works on those of training in turn; beside: the phase that it works
-    beside on GPUs of its own."""
+    """A frozen model that scores every response. size: relative to the parameters of the policy;
+    gpus: its own, 0 where it takes turns on the GPUs of training; beside: the phase that runs at
+    the same time on other GPUs."""
 
     name: str
     size: float

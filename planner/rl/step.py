@@ -308,7 +308,7 @@ def _phase_bytes(
 
 
 def _frozen_bytes(train: Estimates, job: Job) -> float:
-    """Weights of frozen models on a GPU that trains: divided as those of the policy."""
+    """Weights of frozen models on a GPU that trains, sharded like the policy."""
     weights = _bytes_of(train, ("parameters",))
     return sum(weights * scorer.size for scorer in job.scorers if not scorer.gpus)
 
