@@ -120,7 +120,8 @@ def _task(answer: Answer) -> None:
 # trainers that generate with this policy's weights, by the word of a script
 _ALGORITHMS = {"grpo": "grpo", "rloo": "rloo"}
 _RESPONSES = {"grpo": 8, "rloo": 2}  # num_generations by default
-_LONGEST = 256  # max_completion_length by default
+_LONGEST = 512  # max_completion_length by default
+_BETA = {"grpo": 0.0, "rloo": 0.05}  # weight of the reference by default
 _ENGINES = {False: "transformers", True: "vllm"}
 
 
@@ -144,7 +145,7 @@ def _whole_step(answer: Answer, algorithm: str) -> None:
             "response_max": trainer.number(answer, "max_completion_length", _LONGEST),
             "updates": trainer.number(answer, "num_iterations", 1),
             "update_batch": PerGpu(each * accumulated),
-            "reference": "yes" if _positive(answer.get("beta")) else "no",
+            "reference": "yes" if _positive(answer.get("beta", _BETA[algorithm])) else "no",
             "generation_engine": _ENGINES[by_vllm],
             "generation_tp": trainer.number(answer, "vllm_tensor_parallel_size", 1),
             "generation_memory": answer.get("vllm_gpu_memory_utilization") if by_vllm else None,
