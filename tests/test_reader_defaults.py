@@ -1,6 +1,5 @@
-"""What a reader takes where a file says nothing, against the argument classes of the frameworks:
-those of transformers as installed, others as read in their source (tests/data/reader_defaults.json,
-which says where)."""
+"""Defaults of readers against the argument classes of the frameworks: of transformers as installed,
+of others as read in the source that tests/data/reader_defaults.json names."""
 
 from __future__ import annotations
 
