@@ -389,6 +389,35 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB. GPU 3 ha
  reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=\
 expandable_segments:True to avoid fragmentation.
 """
+# a script that a 24 GB card is too small for, and what it prints
+SCRIPT = """
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM
+from trl import SFTConfig, SFTTrainer
+
+model = AutoModelForCausalLM.from_pretrained("meta-llama/Llama-3.1-8B", torch_dtype="bfloat16")
+args = SFTConfig(
+    output_dir="out",
+    per_device_train_batch_size={micro},
+    gradient_accumulation_steps=4,
+    max_length=2048,
+    bf16=True,
+    gradient_checkpointing={recompute},
+)
+peft = LoraConfig(r=16, target_modules="all-linear")
+SFTTrainer(model=model, args=args, train_dataset=data, peft_config=peft).train()
+"""
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/train.py", line 17, in <module>
+  File "/opt/transformers/models/llama/modeling_llama.py", line 176, in forward
+"""
+CARD_IS_FULL = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB. GPU 0 has a total"
+    " capacity of 23.52 GiB of which {free} is free. Including non-PyTorch memory, this process has"
+    " {process} memory in use. Of the allocated memory {allocated} is allocated by PyTorch, and"
+    " 372.45 MiB is reserved by PyTorch but unallocated.\n"
+)
+FULL_CARD = {"free": "92.00 MiB", "process": "23.42 GiB", "allocated": "22.60 GiB"}
 OLD_OUT_OF_MEMORY = (
     "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 31.75 GiB total capacity;"
     " 28.00 GiB already allocated; 0.50 GiB free; 28.25 GiB reserved in total by PyTorch)\n"

@@ -87,3 +87,67 @@ def test_the_explaining_factor_lies_between_points_of_the_grid() -> None:
     for factor in (0.3, 0.93, 1.0, 1.7, 9.0):
         assert _explaining(2.0 / _FACTORS, 2.0 / factor) == pytest.approx(factor, rel=0.01)
     assert _explaining(np.full(len(_FACTORS), 2.0), 3.0) is None
+
+
+def explained(tmp_path: Path, script: str, more: str = "", **sizes: str) -> dict[str, Any]:
+    """Why a run of this script ran out of memory, by a traceback with these sizes."""
+    log, file = tmp_path / "out.log", tmp_path / "train.py"
+    log.write_text(samples.TRACEBACK + samples.CARD_IS_FULL.format(**samples.FULL_CARD | sizes))
+    file.write_text(script)
+    words = shlex.split(f"--recipe {file} --gpu rtx4090 --gpus 1 {more} --json")
+    out: dict[str, Any] = dpplan("check", log, *words).json()
+    return out
+
+
+def test_need_is_not_called_fragmentation_and_the_script_is_edited(tmp_path: Path) -> None:
+    """Without checkpointing 4 x 2,048 tokens of an 8B model need far more than 24 GB."""
+    answer = explained(tmp_path, samples.SCRIPT.format(micro=4, recompute=False))
+    why = answer["out_of_memory"]
+    assert (why["cause"], why["at"], why["card"]) == ("need", "step", None)
+    assert why["missing_bytes"] == pytest.approx(
+        why["needed_bytes"] - answer["prediction"]["memory"]["capacity_bytes"]
+    )
+    assert why["terms"][0]["name"] == "activations"
+    assert "fragmentation is not the cause" in why["says"]
+    for change in why["changes"]:
+        assert change["fits"]
+        assert change["edits"]
+        assert change["step_seconds"] > 0
+    places = {edit["place"] for change in why["changes"] for edit in change["edits"]}
+    assert "train.py, line 9" in places
+
+
+def test_what_fits_ran_out_for_another_reason(tmp_path: Path) -> None:
+    script = samples.SCRIPT.format(micro=1, recompute=True)
+    small = {"process": "10.42 GiB", "allocated": "9.60 GiB"}
+    others = explained(tmp_path, script, **small)["out_of_memory"]
+    assert others["cause"] == "others"
+    assert "13.0 GiB" in others["says"]
+    pieces = explained(tmp_path, script, allocated="18.00 GiB")["out_of_memory"]
+    assert pieces["cause"] == "fragmentation"
+    more = explained(tmp_path, script)["out_of_memory"]  # tensors hold what the recipe never does
+    assert more["cause"] == "unexplained"
+    assert not more["changes"]
+
+
+def test_where_only_slow_changes_fit_the_smallest_card_is_named_with_its_price(
+    tmp_path: Path,
+) -> None:
+    """In NF4 already, 405e9 x 0.56 bytes are 228 GB, which one 4090 can only stream."""
+    quantised = (
+        "--base-precision nf4 --recompute full --micro-batch 1 --seq-len 512 --loss-kernel fused"
+    )
+    script = samples.SCRIPT.format(micro=1, recompute=True).replace("3.1-8B", "3.1-405B")
+    why = explained(tmp_path, script, quantised)["out_of_memory"]
+    assert all(change["tokens_change_frac"] < -0.5 for change in why["changes"])
+    card = why["card"]
+    assert card["capacity_bytes"] >= card["device_bytes"] > 200 * 2**30
+    assert card["usd_per_hour"] > 0
+    assert card["gpu"] in card["command"]
+
+
+def test_where_no_card_is_enough_the_question_of_methods_is_named(tmp_path: Path) -> None:
+    script = samples.SCRIPT.replace("peft_config=peft", "").format(micro=1, recompute=True)
+    why = explained(tmp_path, script.replace("3.1-8B", "3.1-405B"))["out_of_memory"]
+    assert (why["changes"], why["card"]) == ([], None)
+    assert "dpplan tune --model meta-llama/Llama-3.1-405B --gpu any" in why["elsewhere"]

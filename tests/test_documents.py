@@ -201,6 +201,8 @@ ASKED: dict[str, tuple[str, ...]] = {
         "tests/data/train.log {folder}/trace.json {folder}/memory.pickle {folder}/verl.log"
         " {folder}/rl.json --model gpt2 --gpu a100"
         " --gpus 2 --save {folder}/saved.toml --append {folder}/rows.csv",
+        "{folder}/full.log --recipe {folder}/train.py --gpu rtx4090 --gpus 1 --base-precision nf4"
+        " --seq-len 512",
     ),
     "validate": (
         "docs/examples/runs.csv {wrong} planner/studies/data/runs/deepspeed-a800-gist.csv"
@@ -259,6 +261,10 @@ def test_answers_are_as_declared_and_every_key_occurs(
     if answer == "check":
         for name in ("trace.json", "memory.pickle", "verl.log"):
             sample_logs.write(tmp_path, name)
+        script = sample_logs.SCRIPT.format(micro=1, recompute=True).replace("8B", "405B")
+        (tmp_path / "train.py").write_text(script)
+        message = sample_logs.CARD_IS_FULL.format(**sample_logs.FULL_CARD)
+        (tmp_path / "full.log").write_text(sample_logs.TRACEBACK + message)
         (tmp_path / "rl.json").write_text(dpplan("rl", *_PHASED, "--json").stdout)
     seen: set[tuple[type, str]] = set()
     # kernels are searched for the first estimate alone, which takes most of the time

@@ -15,7 +15,8 @@ import pytest
 
 from planner import api
 from planner.inputs import catalog
-from planner.rl import verb as splits
+from planner.rl import splits
+from planner.rl import verb as rl_verb
 from planner.rl.options import RlOptions
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
@@ -85,7 +86,7 @@ VERBS: dict[str, tuple[Callable[[Given], Any], Given]] = {
     "schedule": (lambda given: draw(ScheduleOptions(), given).document, REQUEST),
     "strategies": (_strategies, without(REQUEST, "stack", "zero", "tp", "pp", "cp", "schedule")),
     "rl": (
-        lambda given: splits.rl(
+        lambda given: rl_verb.rl(
             RlOptions(framework="nemo-rl", response_length=400, response_max=700), given
         ),
         without(REQUEST, "tokens", "global_batch", "seq_len"),

@@ -336,3 +336,20 @@ def test_recommend_offload_says_what_estimate_says(words: str) -> None:
         away = ("--recompute", "none", "--offload", "activations", *layout)
         assert dpplan("estimate", *words.split(), *away, "--json").status == 2
         assert document["verdict"] != "swap"
+
+
+def test_a_million_tokens_on_eight_gpus_by_ulysses_with_checkpoints_on_the_host() -> None:
+    """Llama 8B under ZeRO-3 with heads shared by Ulysses and the head in tiles: 32 checkpoints of
+    131,072 tokens x 4,096 x 2 bytes are 34 GB, which leave the GPU but for a few."""
+    million: dict[str, Any] = {
+        **{"model": "llama-3.1-8b", "gpu": "h100", "gpus": 8, "seq_len": 2**20},
+        **{"global_batch": 1, "micro_batch": 1, "cp": 8, "cp_comm_type": "ulysses", "zero": 3},
+        **{"recompute": "full", "loss_kernel": "tiled", "stack": "hf-deepspeed", "advice": 0},
+    }
+    offloaded, kept = (
+        api.estimate(read_options({**million, "offload": where})).memory
+        for where in ("activations", "none")
+    )
+    assert offloaded.fits
+    assert not kept.fits
+    assert kept.peak_bytes - offloaded.peak_bytes == pytest.approx(34e9, rel=0.15)

@@ -23,7 +23,7 @@ from planner.inputs.model import model_spec
 from planner.ledger import first
 from planner.rl.options import RlOptions
 from planner.rl.rows import training_requests
-from planner.rl.specs import Job
+from planner.rl.specs import Job, Scorer
 from planner.rl.step import (
     Keeps,
     Loop,
@@ -55,10 +55,10 @@ JOB = Job(
     sigma=0.8,
     longest=3896.0,
     old_logprobs=True,
-    reference=True,
     critic=False,
     reward_s=0.0,
     ahead=0,
+    scorers=(Scorer("reference log-probabilities", 1.0, 0, "old log-probabilities"),),
 )
 HERE, APART = Pools(8, 8, colocated=True), Pools(8, 8, colocated=False)
 KEEPS = Keeps(sleeps=True, moves=())
@@ -223,7 +223,7 @@ def test_what_costs_more() -> None:
     """Each of these takes longer than the one before."""
     base = step().seconds
     assert step(changed(response=900.0)).seconds > base
-    assert step(changed(reference=False)).seconds < base
+    assert step(changed(scorers=())).seconds < base
     assert step(changed(critic=True)).seconds > base
     assert step(changed(reward_s=5.0)).seconds == pytest.approx(base + 5.0)
     assert step(changed(sequences=2048.0)).seconds > base
@@ -394,6 +394,15 @@ def test_more_replicas_than_full_rows_get_shorter_ones_but_for_the_longest_respo
     assert (few.seq_len or 0) > (many.seq_len or 0)
     # the rank with the longest of 1,024 responses has at least that one
     assert (many.seq_len or 0) >= 4000
+
+
+def test_a_prime_number_of_rows_is_rounded_up_for_its_micro_batches() -> None:
+    """29 rows of a replica have micro-batches of 1 or 29; 32 have those between."""
+    model, _ = model_spec("qwen2.5-0.5b")
+    options = Options(model="qwen2.5-0.5b", gpu="h100", gpus=1, tp=1, pp=1, cp=1)
+    job = changed(sequences=72.0, batch=72.0, prompt=256.0, response=256.0, longest=1024.0)
+    rows = [each.global_batch for each in training_requests(options, model, job, 1)]
+    assert rows == [29, 32]
 
 
 def test_long_sequences_of_a_padded_pipeline_have_rows_of_their_own() -> None:

@@ -31,8 +31,8 @@ python3 -m openrlhf.cli.train_ppo_ray --actor.num_nodes 1 --actor.num_gpus_per_n
 """
 
 
-def planned(tmp_path: Path, text: str, more: str = "") -> dict[str, Any]:
-    file = tmp_path / "run.sh"
+def planned(tmp_path: Path, text: str, more: str = "", name: str = "run.sh") -> dict[str, Any]:
+    file = tmp_path / name
     file.write_text(text)
     words = shlex.split(f"--recipe {file} --gpu h100 {more} --json")
     answer: dict[str, Any] = dpplan("rl", *words).json()
@@ -106,4 +106,59 @@ def test_a_recipe_of_supervised_training_is_refused(tmp_path: Path) -> None:
     )
     refused = dpplan("rl", "--recipe", str(file), "--gpu", "h100", "--gpus", "8")
     assert refused.status == 2
-    assert "--seq-len" in refused.stderr
+    assert "states no step of `dpplan rl`" in refused.stderr
+    assert "dpplan estimate --recipe" in refused.stderr
+
+
+def test_gpus_that_are_visible_are_not_all_in_use(tmp_path: Path) -> None:
+    """examples/tuning of verl: eight are exported, n_gpus_per_node is 1."""
+    text = VERL.format(offload="False").replace("n_gpus_per_node=4", "n_gpus_per_node=2")
+    answer = planned(tmp_path, f"export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\n{text}")
+    assert answer["gpus"] == 2
+
+
+def test_the_loss_of_verl_takes_the_place_of_its_logits(tmp_path: Path) -> None:
+    """Unless it trains the entropy, for which logits stay."""
+
+    def training(more: str) -> float:
+        text = VERL.format(offload="False").rstrip() + f" {more}\n"
+        phases = planned(tmp_path, text)["phases"]
+        return next(p["device_bytes"] for p in phases if p["name"] == "training")
+
+    assert training("") < training("actor_rollout_ref.actor.entropy_coeff=0.001")
+
+
+GRPO = """
+model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct
+bf16: true
+use_vllm: {vllm}
+per_device_train_batch_size: 8
+gradient_accumulation_steps: 4
+num_generations: 16
+max_prompt_length: 256
+max_completion_length: 512
+reward_funcs: [accuracy]
+"""
+
+
+def test_grpo_of_trl_is_a_whole_step(tmp_path: Path) -> None:
+    """8 x 4 completions on each of 4 GPUs, 16 to a prompt (generation_batch_size)."""
+    answer = planned(tmp_path, GRPO.format(vllm="true"), "--gpus 4", name="grpo.yaml")
+    work = answer["work"]
+    assert (answer["framework"], work["algorithm"]) == ("TRL", "grpo")
+    assert (work["sequences"], work["optimizer_steps"], work["longest_tokens"]) == (128, 1, 512)
+    assert answer["generation"]["engine"] == "vLLM"
+    twice = planned(tmp_path, GRPO.format(vllm="true"), "--gpus 8", name="grpo.yaml")
+    assert twice["work"]["sequences"] == 256
+
+
+def test_without_vllm_the_trainer_generates_by_itself(tmp_path: Path) -> None:
+    """Operators that the CPU issues for each layer bound a token; memory is what training left."""
+    by_vllm, by_itself = (
+        planned(tmp_path, GRPO.format(vllm=word), "--gpus 1", name="grpo.yaml")
+        for word in ("true", "false")
+    )
+    assert by_itself["generation"]["engine"] == "transformers' generate"
+    assert by_itself["generation"]["token_s"] > 24 * 0.54e-3
+    assert by_itself["step_s"] > by_vllm["step_s"]
+    assert [split["shared"] for split in by_itself["splits"]] == [True]

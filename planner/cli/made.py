@@ -21,7 +21,7 @@ from planner.cli.process import limited
 from planner.cli.refusal import clear_errors
 from planner.error import PlanError
 from planner.inputs.files import remembered
-from planner.specs.options import Given, Options, Row, rows, taken
+from planner.specs.options import Given, Options, PerGpu, Row, rows, taken
 from planner.specs.options.mechanisms import mechanism_of
 from planner.specs.options.own import ScenarioFile
 from planner.specs.options.verbs import ALIKE
@@ -33,6 +33,8 @@ _NUMBERS = (int, float)
 _MOST_SECONDS = 10.0  # of CPU time for launch files, as the server has it; they take 0.02
 _WRITTEN = ("written", "folder")
 _ASKS = ("estimate", "read")  # verbs whose answer is a range where launch files leave it undecided
+# verbs of a step that a recipe may not have, and which have it
+_WHOLE_STEPS = {"rl": "recipes of verl, OpenRLHF, NeMo-RL and TRL's GRPO and RLOO state"}
 Typed = frozenset[str]  # names of the options of the request that are on the command line
 Body = Callable[..., Answer | None]
 
@@ -120,15 +122,28 @@ def _given(typed: dict[str, Any], verb: str, takes: Collection[str]) -> Given:
         raise PlanError("--recipe", " ".join(recipe), planned.refused)
     if planned.options.by_verb.get(verb):
         _open_for(verb, planned, takes)
+    elif verb in _WHOLE_STEPS:
+        trains = planned.recipe.kinds[0]
+        raise PlanError(
+            "--recipe",
+            " ".join(recipe),
+            f"({trains}) states no step of `dpplan {verb}`, which {_WHOLE_STEPS[verb]}; ask"
+            " `dpplan estimate --recipe` for its optimizer step, or give the step here by --model,"
+            " --prompts, --responses and --response-max",
+        )
     return planned.options
 
 
 def _open_for(verb: str, planned: Planned, takes: Collection[str]) -> None:
     """Leave out of a recipe's request what follows in this verb from options of its own. takes:
     options of the request that the verb takes."""
-    stated_for_verb = {
-        name: v for name, v in planned.options.by_verb[verb].items() if name in takes
+    gpus = int(planned.options.get("gpus") or 1)
+    stated = {
+        name: value.of(gpus) if isinstance(value, PerGpu) else value
+        for name, value in planned.options.by_verb[verb].items()
     }
+    planned.options.by_verb = {**planned.options.by_verb, verb: stated}
+    stated_for_verb = {name: value for name, value in stated.items() if name in takes}
     for name in planned.options.keys() - planned.typed.keys():  # a copy
         if name not in takes or stated_for_verb.get(name, name) is None:
             del planned.options[name]

@@ -56,6 +56,8 @@ class Engine:
     step_s: float  # on the CPU between two passes
     sequence_s: float  # the same per sequence
     sample_bytes: float = GREEDY_BYTES
+    in_process: bool = False  # in the trainer, in the memory that it leaves
+    shares_weights: bool = False  # with the trainer, which holds them whole
 
 
 def pass_s(

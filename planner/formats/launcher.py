@@ -19,6 +19,7 @@ from planner.inputs.readers import yaml_places
 
 _DIRECTIVE = re.compile(r"^[ \t]*#SBATCH[ \t]+(.+)$", re.M)
 _VISIBLE = re.compile(r"\bCUDA_VISIBLE_DEVICES=[\"']?(\d{1,3}(?:,\d{1,3})*)\b")
+_VISIBLE_GPUS = "visible.devices"
 _STARTS = re.compile(
     r"#SBATCH|\btorchrun\b|torch\.distributed\.(?:run|launch)|\baccelerate\s+launch"
     r"|\bcolossalai\s+run|(?:^|[\s\"'/])(?:deepspeed|mpirun|mpiexec|srun)[ \t]+[^\s=:]",
@@ -133,7 +134,7 @@ def _visible(commands: Sequence[Command]) -> dict[str, Value]:
     if len(seen) != 1:
         return {}
     [(count, line)] = seen.items()
-    return {"visible.devices": Value(count, line)}
+    return {_VISIBLE_GPUS: Value(count, line)}
 
 
 def _started(words: Sequence[Word]) -> Iterator[tuple[str, Sequence[Word]]]:
@@ -251,9 +252,9 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
         _each(name, answer)
     _tasks(values, answer)
     if answer.option("gpus_per_node") is None and answer.option("gpus") is None:
-        visible = "visible.devices"
-        if (count := answer.get(visible)) and answer.option("nodes") in (None, 1):
-            answer.imply("gpus_per_node", count, "CUDA_VISIBLE_DEVICES", visible)
+        count = answer.get(_VISIBLE_GPUS)
+        if count and answer.option("nodes") in (None, 1):
+            answer.imply("gpus_per_node", count, "CUDA_VISIBLE_DEVICES", _VISIBLE_GPUS)
     _whole(values, answer)
     if answer.option("gpus") is not None:
         for name in (*_NODES, *_STARTED):
@@ -312,9 +313,14 @@ def _whole(values: Mapping[str, Value], answer: Answer) -> None:
     answer.drop("nodes")  # GPUs in all say the same, of any size of node
     if answer.option("gpus") is None and each is not None and isinstance(nodes or 1, int):
         tasks = tuple(f"{name}.ntasks-per-node" for name in _SLURM)
-        order = (*_NODES, "accelerate.num-machines", *_STARTED, *_GIVEN, *tasks, "visible.devices")
+        order = (*_NODES, "accelerate.num-machines", *_STARTED, *_GIVEN, *tasks, _VISIBLE_GPUS)
         name = next((name for name in order if name in values), "")
-        answer.state("gpus", (nodes or 1) * each, name, f"{nodes or 1} x {each} GPUs")
+        # GPUs that are visible are not all in use where a program says how many are
+        words = f"{nodes or 1} x {each} GPUs"
+        if name == _VISIBLE_GPUS:
+            answer.imply("gpus", (nodes or 1) * each, words, name)
+        else:
+            answer.state("gpus", (nodes or 1) * each, name, words)
     elif nodes is not None and each is None:
         answer.imply("nodes", nodes, "whole nodes", node)
 

@@ -18,6 +18,7 @@ from planner.formats import adapted, launcher, megatron, sharding, taught, train
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import UNSET, Answer, Argument, Format, Value, unread
 from planner.formats.shell import Command, script
+from planner.specs.task import TASKS
 
 _TASKS = ("sft", "pt", "rlhf")
 _BUILT_IN = re.compile(r"zero[0-3](_offload)?")
@@ -25,7 +26,12 @@ _MEGATRON = "megatron"  # the argument that says that Megatron-LM's are meant
 _BATCH = 16  # sequences per step where accumulation is not said: swift/trainers/arguments.py
 _MOST_DIGITS = 10
 # defaults of `megatron sft` that are not Megatron-LM's (swift/megatron/arguments/megatron_args.py)
-_OWN_DEFAULTS = {"micro-batch-size": 1, "global-batch-size": 16, "use-distributed-optimizer": True}
+_OWN_DEFAULTS = {
+    "micro-batch-size": 1,
+    "global-batch-size": 16,
+    "use-distributed-optimizer": True,
+    "recompute-granularity": "selective",
+}
 
 
 _FROZEN = adapted.Frozen(four="", eight="", bits="quant_bits", method="quant_method")
@@ -101,6 +107,8 @@ def parse(text: str) -> Mapping[str, Value]:
         out[name.replace("-", "_")] = _worked_out(value, command.variables)
     if command.words[0].text == _MEGATRON:
         out[_MEGATRON] = Value(True, command.words[0].line)
+    if _task(command) == "rlhf":
+        out.setdefault("rlhf_type", Value("dpo"))  # of both programs by default
     for name in _VARIABLES:
         if name in command.variables:
             out[f"env {name}"] = Value(command.variables[name])
@@ -251,6 +259,9 @@ def _megatron(answer: Answer) -> None:
             answer.mark(theirs, used.use, used.note)
     answer.mark(_MEGATRON, "read")
     answer.imply("stack", "megatron-core", "Megatron-LM is on")
+    trainer.read_task(answer, "rlhf_type", 1)
+    if (task := answer.option("task")) and (batch := answer.options.get("global_batch")):
+        answer.options["global_batch"] = replace(batch, value=batch.value * TASKS[task].sequences)
     read_rows(answer, Rows())
     answer.mark("padding_free", "implied", "every sequence is taken as full")
     trainer.mark_off(answer, UNREAD["lacks"])

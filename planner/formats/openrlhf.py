@@ -21,6 +21,7 @@ _WHICH = "script"  # sft, dpo, rm, kd, ppo_ray
 _TASKS = {"dpo": "dpo", "rm": "reward", "kto": "kto", "kd": "distil"}
 _PAIRED = ("dpo", "rm")
 _GENERATES = ("ppo", "ppo_ray")
+_ONE_EACH = ("rm", *_GENERATES)  # whose micro-batches have one example by default
 _TYPES = {"bf16": "bf16", "fp16": "fp16"}
 _NAMES = adapted.Names(
     rank="ds.lora.rank",
@@ -106,6 +107,8 @@ def _parse(text: str) -> Mapping[str, Value]:
 def _more(values: Mapping[str, Value], answer: Answer) -> None:
     which = str(answer.get(_WHICH))
     task = _TASKS.get(which)
+    if which in _ONE_EACH and "train.micro_batch_size" not in values:
+        answer.imply("micro_batch", 1, "of this program by default")
     if which in _GENERATES:
         why = "generation is not part of the estimate, which is of the policy's optimizer step"
         answer.mark(_WHICH, "not understood", why)

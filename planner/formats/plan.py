@@ -107,6 +107,7 @@ def settled(recipe: formats.Recipe, given: Given, typed: Given) -> Planned:
         planned = _settled(recipe, options, typed)
     planned.options.undecided = undecided(planned.recipe, typed)
     planned.options.by_verb = recipe.by_verb
+    planned.options.planned = planned
     return planned
 
 

@@ -11,10 +11,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.formats import adapted, dialects, sharding, taught, trainer, trainer_script, written
+from planner.formats import (
+    adapted,
+    dialects,
+    rl,
+    sharding,
+    taught,
+    trainer,
+    trainer_script,
+    written,
+)
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import Answer, Argument, Format, Value, unread
 from planner.formats.target import PlanToWrite
+from planner.specs.options import PerGpu
 
 LENGTH = Argument(
     "max_length",
@@ -85,7 +95,10 @@ def _task(answer: Answer) -> None:
     if word and not task:
         generates = word in trainer_script.TASKS and word != "sft"
         answer.mark(name, "not understood" if generates else "read", _GENERATES * generates)
-    if taught.read(answer, _TEACHER) or any(name in given for name in _GENERATING):
+    if taught.read(answer, _TEACHER):
+        return
+    if any(name in given for name in _GENERATING) or word in _ALGORITHMS:
+        _whole_step(answer, _ALGORITHMS.get(word, "grpo"))
         return
     weights = [name for name in _WEIGHTED if name in given]
     pairs = [name for name in _PAIRED if name in given]
@@ -102,6 +115,51 @@ def _task(answer: Answer) -> None:
         answer.arguments.pop("precompute_ref_log_probs", None)
     if task:
         trainer.read_pairs(answer, trainer.BATCH[0].default)
+
+
+# trainers that generate with this policy's weights, by the word of a script
+_ALGORITHMS = {"grpo": "grpo", "rloo": "rloo"}
+_RESPONSES = {"grpo": 8, "rloo": 2}  # num_generations by default
+_LONGEST = 512  # max_completion_length by default
+_BETA = {"grpo": 0.0, "rloo": 0.05}  # weight of the reference by default
+_ENGINES = {False: "transformers", True: "vllm"}
+
+
+def _whole_step(answer: Answer, algorithm: str) -> None:
+    """Generation beside the policy's optimizer step, in options of `dpplan rl`: sequences are
+    counted for each GPU (grpo_trainer.py: generation_batch_size)."""
+    each = trainer.number(answer, "per_device_train_batch_size", 8)
+    accumulated = trainer.number(answer, "gradient_accumulation_steps", 1)
+    steps = trainer.number(answer, "steps_per_generation", accumulated)
+    responses = trainer.number(answer, "num_generations", _RESPONSES[algorithm])
+    whole = trainer.number(answer, "generation_batch_size", 0)
+    by_server = str(answer.get("vllm_mode", "")).lower() == "server"
+    by_vllm = trainer.is_on(answer, "use_vllm")
+    rl.say(
+        answer,
+        {
+            "framework": "trl",
+            "algorithm": algorithm,
+            "prompts": max(1, whole // responses) if whole else PerGpu(each * steps / responses),
+            "responses": responses,
+            "response_max": trainer.number(answer, "max_completion_length", _LONGEST),
+            "updates": trainer.number(answer, "num_iterations", 1),
+            "update_batch": PerGpu(each * accumulated),
+            "reference": "yes" if _positive(answer.get("beta", _BETA[algorithm])) else "no",
+            "generation_engine": _ENGINES[by_vllm],
+            "generation_tp": trainer.number(answer, "vllm_tensor_parallel_size", 1),
+            "generation_memory": answer.get("vllm_gpu_memory_utilization") if by_vllm else None,
+            "micro_batch": None,  # sequences, not packed rows
+            "grad_accum": None,
+        },
+        "this is the policy's optimizer step",
+    )
+    if by_vllm and by_server:
+        answer.notes.append("vllm_mode server: --generation-gpus says how many GPUs it has")
+
+
+def _positive(number: object) -> bool:
+    return isinstance(number, int | float) and number > 0
 
 
 _LOADED = ("dtype", "torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")

@@ -251,6 +251,7 @@ def _of_megatron(answer: Answer) -> None:
     for name in ("param_offload", "grad_offload", "optimizer_offload"):
         answer.mark(f"{prefix}{name}", "irrelevant", "only between generation and training")
     _megatron_recompute(answer, f"{prefix}override_transformer_config.")
+    answer.mark(_CHECKPOINTING, "irrelevant", "of FSDP: recompute_granularity says it here")
     _precision(answer, f"{prefix}dtype")
 
 
@@ -310,7 +311,17 @@ def _of_fsdp(answer: Answer) -> None:
     compiled = _first(answer, f"{prefix}use_torch_compile", f"{_ACTOR}use_torch_compile")
     if compiled:
         answer.mark(compiled, "irrelevant", "compiles only the entropy of the loss")
+    _loss(answer)
     _precision(answer, f"{prefix}dtype")
+
+
+def _loss(answer: Answer) -> None:
+    """The actor's loss (dp_actor.py): its gradient takes the place of the logits, unless they stay
+    for an entropy."""
+    entropy = f"{_ACTOR}entropy_coeff"
+    if any(name.startswith(_ACTOR) for name in answer.values) and not answer.get(entropy):
+        note = "flash-attn's cross entropy in place of the logits, where no entropy is trained"
+        answer.imply("loss_kernel", "fused", note, entropy)
 
 
 _CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"

@@ -102,6 +102,16 @@ def full_s(sequences: Array, slots: Array, tokens: Array, step_s: Array) -> Arra
 
 @formula(
     unit="s",
+    equation="n tokens / slots step",
+    source="responses that are not done go on in the next step, so that slots are always full",
+)
+def steady_s(sequences: Array, slots: Array, tokens: Array, step_s: Array) -> Array:
+    """Time of as many responses as a step takes, where no step waits for the longest."""
+    return sequences * tokens / slots * step_s
+
+
+@formula(
+    unit="s",
     equation="(drain + k full) / (k + 1)",
     source=(
         "own derivation: a generator that may be k steps ahead fills the slots of long responses"

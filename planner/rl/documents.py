@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from planner.specs.document import UNSET, Document, Doubted, Unset, key
+from planner.specs.documents.advice import Value
 from planner.specs.documents.batch import SizedModel
 from planner.specs.documents.explain import Explained
 from planner.specs.documents.plan import Layout
@@ -89,6 +90,17 @@ class RlSplit(Document):
     why: Annotated[str | None, key("why it cannot be")]
 
 
+class RlChange(Document):
+    """A change of the request that was evaluated."""
+
+    change: Annotated[str, key("in words")]
+    options: Annotated[dict[str, Value], key("options that were changed, with their new values")]
+    step_s: Annotated[float, key("time of a step", "s")]
+    step_change_frac: Annotated[float, key("relative change of the step; negative is faster", "1")]
+    fits: Annotated[bool, key("every phase fits the memory")]
+    command: Annotated[str, key("the command that requests it")]
+
+
 class Reinforcement(Doubted):
     """A step of reinforcement learning as phases."""
 
@@ -110,6 +122,9 @@ class Reinforcement(Doubted):
     generation: Annotated[RlGeneration, key("the engines")]
     training: Annotated[RlTraining, key("the training step")]
     splits: Annotated[list[RlSplit], key("ways to share the GPUs that were tried")]
+    changes: Annotated[
+        list[RlChange], key("what makes it fit or faster by 2 % or more, the fastest first")
+    ]
     usd_per_1000_steps: Annotated[
         float | None, key("rental of all GPUs for 1,000 steps; null without a price", "USD")
     ]

@@ -27,8 +27,9 @@ def frameworks() -> FrameworksSpec:
     return catalog.build(FrameworksSpec, catalog.read_toml(_FILE, name), name, name)
 
 
-def framework(name: str) -> tuple[FrameworkSpec, EngineSpec]:
-    """A framework and its engine. Raises PlanError with those that there are."""
+def framework(name: str, engine: str | None = None) -> tuple[FrameworkSpec, EngineSpec]:
+    """A framework and its engine, or the one that is named. Raises PlanError with those that there
+    are."""
     table = frameworks()
     word = name.strip().lower().replace("_", "-").replace(" ", "-")
     entry = table.frameworks.get(word)
@@ -36,4 +37,4 @@ def framework(name: str) -> tuple[FrameworkSpec, EngineSpec]:
         known = ", ".join(table.frameworks)
         hint = near(word, list(table.frameworks))
         raise PlanError("--framework", name, f"is not one of {known}; {hint}".rstrip("; "))
-    return entry, table.engines[entry.engine]
+    return entry, table.engines[engine or entry.engine]

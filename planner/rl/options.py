@@ -24,8 +24,12 @@ class RlOptions(Record):
     kept: float | str = 1.0
     reference: Literal["yes", "no"] | None = None
     old_logprobs: Literal["yes", "no"] | None = None
+    partial_rollout: bool = False
+    reward_model: str | None = None
+    scoring_gpus: int | None = None
     reward_time: str | None = None
     ahead: int = 0
+    generation_engine: Literal["vllm", "sglang", "transformers"] | None = None
     generation_gpus: int | None = None
     generation_tp: int | None = None
     generation_precision: Literal["bf16", "fp8"] = "bf16"

@@ -17,6 +17,7 @@ from planner.specs.options import Options
 _ROUND = 256  # tokens to whose multiple a packed row is rounded up
 _PADDING = 1.06  # most rows over those needed, so that more ranks can share them
 _MOST_EMPTY = 2.0  # tokens of all rows / tokens of the responses, beyond which ranks only idle
+_DIVIDED = 4  # rows of a replica are tried as a multiple of it: a prime number has one micro-batch
 _ABOUT = 0.9  # of the longest row: longer ones save nothing to speak of
 
 
@@ -71,12 +72,17 @@ def _shapes(
     for ranks in [replicas] if replicas else reversed(divisors(gpus)):
         together = ranks * (options.micro_batch or 1)
         each = math.ceil(tokens / seq_len / together)
-        rows = each * together
-        length = max(tokens / rows, shortest / each)
-        if replicas or ranks == 1 or rows * length <= _MOST_EMPTY * tokens:
-            yield rows, min(math.ceil(length / _ROUND) * _ROUND, seq_len)
-            if length >= _ABOUT * seq_len:
-                return
+        length = max(tokens / (each * together), shortest / each)
+        if not replicas and ranks > 1 and each * together * length > _MOST_EMPTY * tokens:
+            continue
+        counts = [each]
+        if options.micro_batch is None and each > _DIVIDED:
+            counts.append(math.ceil(each / _DIVIDED) * _DIVIDED)
+        for count in dict.fromkeys(counts):
+            tokens_of_row = max(tokens / (count * together), shortest / count)
+            yield count * together, min(math.ceil(tokens_of_row / _ROUND) * _ROUND, seq_len)
+        if length >= _ABOUT * seq_len:
+            return
 
 
 def _replicas(options: Options, gpus: int) -> int | None:

@@ -26,6 +26,11 @@ class EngineSpec(Spec):
     title: str
     step: _Seconds
     sequence: _Seconds
+    layer: _Seconds | None = None  # of the host, for each layer of a token
+    in_process: bool = False  # with the weights of the trainer, and what memory it leaves
+    most_sequences: int | None = Field(
+        default=None, ge=1
+    )  # that it runs at a time, if not by framework
 
 
 class LoopSpec(Spec):
@@ -64,6 +69,18 @@ class FrameworksSpec(Spec):
 
 
 @dataclass(frozen=True)
+class Scorer:
+    """A frozen model that scores every response. size: relative to the parameters of the policy;
+    gpus: its own, 0 where it takes turns on the GPUs of training; beside: the phase that runs at
+    the same time on other GPUs."""
+
+    name: str
+    size: float
+    gpus: int
+    beside: str
+
+
+@dataclass(frozen=True)
 class Job:
     """A step: its sequences, their lengths and the passes over them. Lengths in tokens."""
 
@@ -77,10 +94,11 @@ class Job:
     sigma: float  # of the logarithm of a response's length
     longest: float  # response that is allowed
     old_logprobs: bool
-    reference: bool
     critic: bool
     reward_s: float
     ahead: int  # steps that generation may be ahead of training
+    partial: bool = False  # responses that are not done go on in the next step
+    scorers: tuple[Scorer, ...] = ()
 
     def of_lengths(self, mean: float, longest: float) -> Job:
         """The same job with responses of another mean and longest length."""

@@ -4,8 +4,8 @@ generated that are parts of one estimate of training."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from planner.specs.plan import Plan
 
 _BELOW, _ABOVE = 48, 96  # points of the quadrature below and above the median length
 _REACH = 7.0  # standard deviations beyond the median after which no response is left: 1e-12
+_SHARDED = 3  # ZeRO stage from which on a GPU holds a share of the weights
 _WEIGHT_BYTES = 2.0  # of the weights that are sent: bf16
 _STATES = ("parameters", "gradients", "optimizer")
 _HELD = (*_STATES, "gradient_copies", "low_precision_copies", "communication_buckets")
@@ -38,9 +39,11 @@ class Pools:
     training: int
     generation: int
     colocated: bool
+    scoring: int = 0  # of frozen models alone
 
     @property
     def gpus(self) -> int:
+        """Those that receive new weights."""
         return self.generation if self.colocated else self.training + self.generation
 
 
@@ -169,8 +172,11 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         pace = step_s(plan, m, engine, under_way, half)
         steady = formulas.full_s(each + under_way, under_way, job.response, pace)
         seconds = formulas.ahead_s(full + drain, steady, float(job.ahead))
+        if job.partial:
+            seconds = formulas.steady_s(each, running, job.response, token)
     with section("prompts"):
-        prompts = job.prompts / engines * job.prompt
+        read = job.sequences if engine.in_process else job.prompts
+        prompts = read / engines * job.prompt
         chunk = min(CHUNK_TOKENS, max(prompts, 1.0))
         last = max(chunk / job.prompt, 1.0)
         reading = prompts / chunk * first(pass_s(plan, m, engine, chunk, chunk, last))
@@ -187,7 +193,7 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         token_s=first(token),
         weight_bytes=weights,
         cache_bytes=cache,
-        device_bytes=max(share, fixed_bytes + cache),
+        device_bytes=fixed_bytes + cache if engine.in_process else max(share, fixed_bytes + cache),
     )
 
 
@@ -197,7 +203,7 @@ def _memory(plan: Plan, engine: Engine, job: Job) -> tuple[float, float, float]:
     work = float(inference.device_bytes(plan, engine.tp, 0.0, 1.0))
     weights = weight_bytes(plan, engine)
     usual = inference.BYTES * parameter_count(plan.model) / engine.tp
-    return work - usual + weights, per_sequence, weights
+    return work - usual + weights * (not engine.shares_weights), per_sequence, weights
 
 
 def forward_s(train: Estimates) -> float:
@@ -227,6 +233,11 @@ def rl_step(
     """A step with this training layout (a table of one row), engine and split of GPUs."""
     plan = train.plan
     m = machine(plan)
+    if engine.in_process:
+        stays = _staying(train, job, pools, keeps)
+        free = max(0.0, 1 - stays / float(plan.cluster.gpu.usable_memory))
+        whole = first(train.table.zero) < _SHARDED
+        engine = replace(engine, budget_frac=free, shares_weights=whole)
     generation = generate(plan, m, engine, job, pools)
     with section("passes over the responses"):
         updates = job.epochs * job.trained / job.batch
@@ -239,12 +250,12 @@ def rl_step(
         ("generation", generating, loop.generation * generation.seconds),
         ("reward", generating, job.reward_s),
         ("old log-probabilities", here, passes * job.old_logprobs),
-        ("reference log-probabilities", here, passes * job.reference),
+        *_scored(job, pools, passes, loop.generation * generation.seconds),
         ("values", here, passes * job.critic),
         ("training", here, training),
         ("training of the critic", here, training * job.critic),
-        ("moves", here, _moved_s(train, m, generation, pools, keeps)),
-        ("refit", "all", refit_s(train, m, pools, loop)),
+        ("moves", here, 0.0 if engine.in_process else _moved_s(train, m, generation, pools, keeps)),
+        ("refit", "all", 0.0 if engine.in_process else refit_s(train, m, pools, loop)),
     ]
     phases = tuple(
         Phase(name, pool, seconds, memory.get(name, memory["log-probabilities"]))
@@ -274,10 +285,7 @@ def _phase_bytes(
 ) -> dict[str, float]:
     """Bytes of one GPU while each phase runs."""
     memory, plan = train.memory, train.plan
-    weights = _bytes_of(train, ("parameters",))
-    # where parameters are offloaded between phases, the reference's are loaded for its own phase
-    beside = job.reference and "parameters" not in keeps.moves
-    extra = weights * beside + _bytes_of(train, _HELD) * job.critic
+    extra = _extra_bytes(train, job, keeps)
     asleep = 0.0 if keeps.sleeps or not pools.colocated else generation.device_bytes
     peak = first(memory.device) + extra + asleep
     outside = first(memory.context) + first(memory.communicators)
@@ -288,13 +296,52 @@ def _phase_bytes(
     scoring = (
         _bytes_of(train, _HELD) + first(memory.layer_bytes) + logits + outside + extra + asleep
     )
-    stays = tuple(name for name in _HELD if name not in keeps.moves)
-    states = _bytes_of(train, stays) + extra * (not keeps.moves) if pools.colocated else 0.0
+    states = _staying(train, job, pools, keeps)
+    frozen = _WEIGHT_BYTES * parameter_count(plan.model)
+    alone = {s.name: outside + frozen * s.size / s.gpus for s in job.scorers if s.gpus}
     return {
+        **alone,
         "training": peak,
         "log-probabilities": min(scoring, peak),
         "generation": generation.device_bytes + states,
     }
+
+
+def _frozen_bytes(train: Estimates, job: Job) -> float:
+    """Weights of frozen models on a GPU that trains, sharded like the policy."""
+    weights = _bytes_of(train, ("parameters",))
+    return sum(weights * scorer.size for scorer in job.scorers if not scorer.gpus)
+
+
+def _staying(train: Estimates, job: Job, pools: Pools, keeps: Keeps) -> float:
+    """Bytes that training keeps on a GPU while it generates."""
+    if not pools.colocated:
+        return 0.0
+    stays = tuple(name for name in _HELD if name not in keeps.moves)
+    extra = _extra_bytes(train, job, keeps)
+    return _bytes_of(train, stays) + extra * (not keeps.moves)
+
+
+def _extra_bytes(train: Estimates, job: Job, keeps: Keeps) -> float:
+    """Bytes of frozen models and of the critic beside the policy while it trains."""
+    # where parameters leave between phases, frozen ones come for their own phase
+    beside = "parameters" not in keeps.moves
+    return _frozen_bytes(train, job) * beside + _bytes_of(train, _HELD) * job.critic
+
+
+def _scored(
+    job: Job, pools: Pools, passes: float, generation_s: float
+) -> Iterator[tuple[str, str, float]]:
+    """Phases of the frozen models. On GPUs of their own, which they fill as well as training does
+    its own, only what they take longer than the phase beside them is waited for."""
+    hidden = {"generation": generation_s, "old log-probabilities": passes * job.old_logprobs}
+    for scorer in job.scorers:
+        seconds = passes * scorer.size
+        if scorer.gpus:
+            alone = seconds * pools.training / scorer.gpus
+            yield scorer.name, "its own", max(0.0, alone - hidden[scorer.beside])
+        else:
+            yield scorer.name, "all" if pools.colocated else "training", seconds
 
 
 def _moved_s(

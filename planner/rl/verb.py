@@ -3,117 +3,32 @@ what 1,000 steps cost."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from planner.estimate import Estimates
-from planner.estimate.generation import DRAWN_BYTES, Engine
 from planner.formulas import run_level
 from planner.formulas.params import parameter_count
-from planner.inputs.cluster import cluster_spec
-from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
-from planner.inputs.scenario import Scenario, resolve
 from planner.ledger import Call, first, recording
-from planner.report import layout as report
 from planner.rl import step as estimate
+from planner.rl.changes import evaluated
 from planner.rl.documents import Reinforcement, RlGeneration, RlPhase, RlSplit, RlTraining, RlWork
 from planner.rl.evidence import BAND
-from planner.rl.frameworks import framework, loop
+from planner.rl.frameworks import loop
 from planner.rl.options import RlOptions
-from planner.rl.rows import training_requests
-from planner.rl.specs import HAS_CRITIC, NO_REFERENCE, EngineSpec, FrameworkSpec, Job
-from planner.rl.step import Keeps, Pools, RlStep
-from planner.search.answer import answer_of
-from planner.search.pick import pick_command
-from planner.search.why_none import why_none
+from planner.rl.request import REFERENCE, Request, check_frozen, request_of
+from planner.rl.splits import Step, Tried, keeps_of, splits, try_split
+from planner.rl.step import Pools, RlStep
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, changed
 from planner.specs.documents.batch import SizedModel
 from planner.specs.documents.estimate import Figures
-from planner.specs.layers import attended_of, of_samples, shared_heads
-from planner.specs.model import ModelSpec
-from planner.specs.options import Options, command_line, refuse
-from planner.specs.options.numbers import number
+from planner.specs.options import Options
 from planner.units import show
 from planner.views.explain import nested
 
-_VERB = "rl"
-_TIMES_MEAN = 4  # of the mean response, the longest where it is not stated
-_MOST_FREE = 0.9  # of a GPU, that a layout can be asked to leave
-_ALONE = 0.9  # of the memory of a GPU that only generates: gpu_memory_utilization of vLLM
-_NODE, _NODES = 8, 4  # GPUs of a usual node; nodes from which on splits are of whole nodes
-SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)  # of the GPUs that generate, in splits that are tried
-_WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0}
 _STEPS = 1000  # for which a cost is quoted
-# components of memory that leave the GPU during generation, by word of --generation-offload
-_OFFLOADS = {
-    "none": (),
-    "parameters": ("parameters", "gradients"),
-    "optimizer": ("optimizer",),
-    "both": ("parameters", "gradients", "optimizer"),
-}
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A request with all that is open in it settled, but for the split."""
-
-    own: RlOptions
-    options: Options
-    model: ModelSpec
-    framework: FrameworkSpec
-    engine: EngineSpec
-    job: Job
-    assumed: bool = False  # the mean length of a response
-
-    @property
-    def moves(self) -> tuple[str, ...]:
-        """Components of memory that leave the GPU during generation."""
-        word = self.own.generation_offload
-        return self.framework.moves if word is None else _OFFLOADS[word]
-
-
-@dataclass(frozen=True)
-class Training:
-    """The estimate of a training step of a split."""
-
-    estimates: Estimates
-    command: str
-    figures: Figures
-    scenario: Scenario
-    layouts: int  # that were compared
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step with a training layout and an engine."""
-
-    training: Training
-    engine: Engine
-    step: RlStep
-
-
-@dataclass(frozen=True)
-class _Tried:
-    """A split with its step, or why there is none."""
-
-    pools: Pools
-    found: Step | None = None
-    why: str | None = None
-
-    @property
-    def order(self) -> tuple[bool, float]:
-        """Sort key: splits that fit first, then by time."""
-        return _order(self.found)
-
-
-def _order(step: Step | None) -> tuple[bool, float]:
-    if step is None:
-        return True, math.inf
-    return not step.step.fits, step.step.seconds
 
 
 def rl(settings: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
@@ -125,221 +40,36 @@ def rl(settings: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
 def answer(settings: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement, Call | None]:
     """The same with the tree of its formulas, if requested; without the formulas of the training
     step, which `dpplan estimate --explain` prints."""
-    request = _request_of(settings, read_options(given))
-    tried = [_try(request, pools) for pools in _splits(request)]
+    request = request_of(settings, read_options(given))
+    check_frozen(request)
+    tried = [try_split(request, pools) for pools in splits(request)]
     shared = [split for split in tried if split.pools.colocated]
     takes = request.framework.colocated and shared and shared[0].found is not None
     taken = shared[0] if takes else min(tried, key=lambda split: split.order)
     if taken.found is None:
         raise PlanError("--gpus", request.options.gpus, f"has no split that trains: {taken.why}")
-    document = _document(request, taken.pools, taken.found, tried)
+    document = changed(
+        _document(request, taken.pools, taken.found, tried),
+        changes=evaluated(request, taken, tried),
+    )
     if not settings.explain:
         return document, None
     with recording("step of reinforcement learning") as tree:
         train, engine = taken.found.training.estimates, taken.found.engine
-        estimate.rl_step(train, engine, request.job, taken.pools, _keeps(request), loop())
+        estimate.rl_step(train, engine, request.job, taken.pools, keeps_of(request), loop())
     return changed(document, explain=nested(tree)), tree
 
 
 def step_of(settings: RlOptions, options: Options) -> Step:
     """The step of a request, on all GPUs in turn where it names none that only generate. Raises
     PlanError where it is wrong or no layout trains."""
-    tried = _try(request := _request_of(settings, options), _splits(request)[0])
+    tried = try_split(request := request_of(settings, options), splits(request)[0])
     if tried.found is None:
         raise PlanError("--gpus", options.gpus, f"has no layout that trains: {tried.why}")
     return tried.found
 
 
-def command_of(settings: RlOptions, options: Options) -> str:
-    """The command of a request."""
-    plain = command_line(options, _VERB).removeprefix(f"dpplan {_VERB} ")
-    return f"{command_line(settings, _VERB)} {plain}"
-
-
-def _request_of(settings: RlOptions, options: Options) -> _Asked:
-    refuse(options, _VERB)
-    model, _ = model_spec(options.model)
-    whole = any(core.mask == "full" for core, _ in attended_of(model))
-    if model.towers or whole or of_samples(model):
-        raise PlanError("--model", options.model, "generates no text, one word after another")
-    kept, engine = framework(settings.framework)
-    assumed = "response_length" not in settings.given()
-    if assumed and settings.response_max:
-        usual = max(1, settings.response_max // _TIMES_MEAN)
-        settings = settings.changed(response_length=min(settings.response_length, usual))
-    longest = settings.response_max or _longest(settings, model)
-    if settings.response_length > longest:
-        remedy = f"is shorter than the mean response of {settings.response_length:,} tokens"
-        raise PlanError("--response-max", settings.response_max, remedy)
-    if model.positions == "learned" and settings.prompt_length + longest > model.max_positions:
-        remedy = f"{model.name} has positions for {model.max_positions:,} tokens; take shorter ones"
-        raise PlanError("--response-length", settings.response_length, remedy)
-    if settings.generation_gpus is not None and settings.generation_gpus >= options.gpus:
-        remedy = f"leaves none of {options.gpus:,} GPUs to train; take fewer"
-        raise PlanError("--generation-gpus", settings.generation_gpus, remedy)
-    if settings.ahead and options.gpus == 1:
-        raise PlanError(
-            "--ahead", settings.ahead, "needs GPUs that only generate: take --gpus 2 or more"
-        )
-    sequences, share = float(settings.prompts * settings.responses), number(settings, "kept") or 1.0
-    batch = float(settings.update_batch or sequences * share)
-    reference = kept.reference and settings.algorithm not in NO_REFERENCE
-    scored = kept.old_logprobs or batch < sequences * share or settings.updates > 1
-    job = Job(
-        sequences=sequences,
-        kept_frac=share,
-        batch=min(batch, sequences * share),
-        epochs=float(settings.updates),
-        prompts=float(settings.prompts),
-        prompt=float(settings.prompt_length),
-        response=float(settings.response_length),
-        sigma=settings.response_sigma,
-        longest=float(longest),
-        old_logprobs=scored if settings.old_logprobs is None else settings.old_logprobs == "yes",
-        reference=reference if settings.reference is None else settings.reference == "yes",
-        critic=settings.algorithm in HAS_CRITIC,
-        reward_s=number(settings, "reward_time") or 0.0,
-        ahead=settings.ahead,
-    )
-    return _Asked(settings, options, model, kept, engine, job, assumed)
-
-
-def _longest(settings: RlOptions, model: ModelSpec) -> int:
-    """A few times the mean, as far as the model has positions."""
-    left = model.max_positions - settings.prompt_length
-    return max(settings.response_length, min(_TIMES_MEAN * settings.response_length, left))
-
-
-def _splits(request: _Asked) -> list[Pools]:
-    """Candidate splits: colocated, then disaggregated; only the requested one if given."""
-    gpus, settings = request.options.gpus, request.own
-    if settings.generation_gpus is not None:
-        return [Pools(gpus - settings.generation_gpus, settings.generation_gpus, colocated=False)]
-    node = request.options.gpus_per_node or _NODE
-    unit = node if gpus >= _NODES * node else max(1, node // 2) if gpus > node else 1
-    counts = {max(unit, round(share * gpus / unit) * unit) for share in SHARES}
-    apart = [Pools(gpus - n, n, colocated=False) for n in sorted(counts) if n < gpus]
-    return apart if settings.ahead else [Pools(gpus, gpus, colocated=True), *apart]
-
-
-def _try(request: _Asked, pools: Pools) -> _Tried:
-    """The fastest layout and engine of a split, on any of the framework's stacks that can train
-    it."""
-    steps: list[Step] = []
-    refused: list[str] = []
-    for stack in _stacks(request):
-        try:
-            steps.append(_with_engine(request, pools, stack))
-        except PlanError as error:
-            refused.append(str(error))
-    if not steps:
-        return _Tried(pools, why="; ".join(dict.fromkeys(refused)))
-    return _Tried(pools, min(steps, key=_order))
-
-
-def _stacks(request: _Asked) -> tuple[str, ...]:
-    stack = request.options.stack
-    return request.framework.stacks if stack is None else (stack,)
-
-
-def _trained(request: _Asked, pools: Pools, stack: str) -> Training:
-    """The training step: packed rows of prompts and responses. Raises PlanError."""
-    options = request.options.changed(stack=stack)
-    if pools.colocated and not request.framework.sleeps and options.headroom is None:
-        beside = min(_share(request, pools), _MOST_FREE)
-        options = options.changed(headroom=beside)  # for the engine
-    options = options.changed(gpus_per_node=options.gpus_per_node or _node(options, pools))
-    pads = request.framework.pads
-    requests = training_requests(options, request.model, request.job, pools.training, pads=pads)
-    trained, refused = [], []
-    for options in requests:
-        try:
-            trained.append(_estimated(options))
-        except PlanError as error:
-            refused.append(error)
-    if not trained:
-        raise refused[0]
-    return min(trained, key=_training_order)
-
-
-def _node(options: Options, pools: Pools) -> int | None:
-    """GPUs of a node as a pool has to know it: where the pools share nodes unevenly."""
-    if pools.colocated:
-        return None
-    node = cluster_spec(options.changed(gpus=pools.gpus, nodes=None))[0].gpus_per_node
-    return node if pools.training > node and pools.training % node else None
-
-
-def _training_order(training: Training) -> tuple[bool, float]:
-    train = training.estimates
-    return not train.fits[0], first(train.time.seconds)
-
-
-def _estimated(options: Options) -> Training:
-    """The best layout of a training step. Raises PlanError if there is none."""
-    scenario = resolve(options)
-    answer = answer_of(scenario)
-    if answer is None:
-        raise why_none(scenario)
-    train = report.evaluate_row(answer.chosen, answer.row)
-    figures = report.figures(train, scenario.sentences)
-    layouts = sum(
-        searched.estimates.space.count
-        for searched in answer.searches
-        if searched.estimates is not None
-    )
-    command = pick_command(options, train)
-    return Training(train, command, figures, scenario, layouts)
-
-
-def _with_engine(request: _Asked, pools: Pools, stack: str) -> Step:
-    """A split with the requested engine, else with the one of the shortest step. Raises
-    PlanError."""
-    settings, training = request.own, _trained(request, pools, stack)
-    heads = shared_heads(request.model)
-    degrees = [n for n in _degrees(pools.generation) if heads % n == 0] or [1]
-    if settings.generation_tp is not None:
-        if pools.generation % settings.generation_tp:
-            remedy = f"does not divide the {pools.generation:,} GPUs that generate"
-            raise PlanError("--generation-tp", settings.generation_tp, remedy)
-        degrees = [settings.generation_tp]
-    keeps = _keeps(request)
-    steps = []
-    for tp in degrees:
-        engine = _engine(request, tp, pools)
-        step = estimate.rl_step(training.estimates, engine, request.job, pools, keeps, loop())
-        steps.append(Step(training, engine, step))
-    return min(steps, key=_order)
-
-
-def _keeps(request: _Asked) -> Keeps:
-    return Keeps(request.framework.sleeps, request.moves)
-
-
-def _degrees(most: int) -> list[int]:
-    return [2**i for i in range(most.bit_length()) if most % 2**i == 0]
-
-
-def _share(request: _Asked, pools: Pools) -> float:
-    """Of a GPU's memory, what an engine takes."""
-    usual = request.framework.memory_frac if pools.colocated else _ALONE
-    stated = number(request.own, "generation_memory")
-    return usual if stated is None else stated
-
-
-def _engine(request: _Asked, tp: int, pools: Pools) -> Engine:
-    return Engine(
-        tp=tp,
-        weight_bytes=_WEIGHT_BYTES[request.own.generation_precision],
-        budget_frac=_share(request, pools),
-        most_sequences=request.framework.most_sequences,
-        step_s=float(request.engine.step),
-        sequence_s=float(request.engine.sequence),
-        sample_bytes=DRAWN_BYTES,
-    )
-
-
-def _document(request: _Asked, pools: Pools, best: Step, tried: list[_Tried]) -> Reinforcement:
+def _document(request: Request, pools: Pools, best: Step, tried: list[Tried]) -> Reinforcement:
     step, engine, training = best.step, best.engine, best.training
     train, figures = training.estimates, training.figures
     job, generation, plan = request.job, step.generation, train.plan
@@ -405,6 +135,7 @@ def _document(request: _Asked, pools: Pools, best: Step, tried: list[_Tried]) ->
             forward_s=estimate.forward_s(train),
         ),
         splits=[_split(split, split.found is best) for split in tried],
+        changes=[],
         usd_per_1000_steps=None
         if price is None
         else float(run_level.machines_usd(gpu_s, float(price))),
@@ -435,7 +166,7 @@ def _band(step: RlStep, phases: list[RlPhase], end: str) -> float:
     return step.together(ends)
 
 
-def _split(split: _Tried, taken: bool) -> RlSplit:
+def _split(split: Tried, taken: bool) -> RlSplit:
     pools, best = split.pools, split.found
     step = None if best is None else best.step
     parts = {} if step is None else {phase.name: phase.seconds for phase in step.phases}
@@ -455,7 +186,7 @@ def _split(split: _Tried, taken: bool) -> RlSplit:
     )
 
 
-def _otherwise(request: _Asked, pools: Pools, step: RlStep) -> str | None:
+def _otherwise(request: Request, pools: Pools, step: RlStep) -> str | None:
     """The step with responses half as long as the longest, where their mean is a default."""
     job = request.job
     longer = round(job.longest / 2)
@@ -463,16 +194,17 @@ def _otherwise(request: _Asked, pools: Pools, step: RlStep) -> str | None:
         return None
     decides = f"The default mean of {job.response:,.0f} tokens decides: with"
     flag = f"--response-length {longer}"
-    other = _try(replace(request, job=job.of_lengths(longer, job.longest)), pools)
+    other = try_split(replace(request, job=job.of_lengths(longer, job.longest)), pools)
     if other.found is None:
         return f"{decides} {flag} no layout trains ({other.why})."
     fits = " and does not fit" if step.fits and not other.found.step.fits else ""
     return f"{decides} {flag} a step takes {show(other.found.step.seconds, 's')}{fits}."
 
 
-def _notes(request: _Asked) -> list[str]:
+def _notes(request: Request) -> list[str]:
     """Notes on assumptions of the answer."""
     settings, job, taken = request.own, request.job, loop()
+    referred = any(scorer.name == REFERENCE for scorer in job.scorers)
     longest = f"{job.longest:,.0f} tokens at most"
     moved = f"{', '.join(request.moves)} leave" if request.moves else "nothing leaves"
     sentences = [
@@ -481,13 +213,20 @@ def _notes(request: _Asked) -> list[str]:
         f"framework: {request.framework.title}; its engine"
         f" {'sleeps' if request.framework.sleeps else 'stays on the GPU'} while others work,"
         f" {moved} the GPU during generation ({request.framework.source})",
-        f"reference policy: {'scores every response' if job.reference else 'none'} (--reference)",
+        f"reference policy: {'scores every response' if referred else 'none'} (--reference)",
         f"loop: generation takes {taken.generation:g} times a server's, passes {taken.passes:g}"
         " times those of pre-training (measured with NeMo RL, planner/rl/reinforcement.toml)",
         "prompts: read once for all responses to them, as engines with prefix caching do",
     ]
     if settings.reward_time is None:
         sentences.append("reward: no time of its own (--reward-time)")
+    if job.partial:
+        sentences.append("responses that are not done go on in the next step (--partial-rollout)")
+    for scorer in job.scorers:
+        if scorer.name != REFERENCE:
+            sentences.append(
+                f"{scorer.name}: {scorer.size:.3g} times the policy's passes, by its parameters"
+            )
     if job.critic:
         sentences.append("critic: as large as the policy, trained alike")
     if job.ahead:

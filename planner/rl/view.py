@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from planner.rl.documents import Reinforcement, RlSplit
+from planner.specs.documents.advice import Value
+from planner.specs.options import flag
 from planner.units import show
 from planner.views.chart import Chart
 from planner.views.figures import CYCLE, axis, rows_figure, spans
@@ -22,7 +24,7 @@ def view(r: Reinforcement) -> View:
         f" {r.framework}{off}",
         _verdict(r),
         "yes" if r.fits else "no",
-        parts=(_phases(r), _generation(r), _splits(r)),
+        parts=(_phases(r), _generation(r), *([_changes(r)] if r.changes else []), _splits(r)),
         notes=r.notes,
     )
 
@@ -79,6 +81,30 @@ def _generation(r: Reinforcement) -> Block:
             f" {show(t.step_s, 's')}, of it {show(t.forward_s, 's')} forward",
         ],
     )
+
+
+def _changes(r: Reinforcement) -> Block:
+    title = "What would be faster" if r.fits else "What would make it fit"
+    return Block(
+        f"{title}, each evaluated",
+        header=["change", "step|s", "change of it|%0", "options"],
+        rows=[
+            [
+                change.change,
+                change.step_s,
+                change.step_change_frac,
+                " ".join(map(_option, change.options.items())),
+            ]
+            for change in r.changes
+        ],
+        order="the fastest first",
+        drop=("options",),
+    )
+
+
+def _option(pair: tuple[str, Value]) -> str:
+    name, value = pair
+    return flag(name) if value is True else f"{flag(name)} {value}"
 
 
 def _splits(r: Reinforcement) -> Block:

@@ -4,7 +4,7 @@ estimate says of it, and what to change in the files."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -110,10 +110,20 @@ def _planned(planned: Planned, options: Options) -> tuple[Estimate, Recipe | Non
         fitting = [change for change in report.advice if change.fits]
         of_stack = [change for change in fitting if change.stack in (report.stack.id, *stacks)]
         remedy = next(iter(of_stack), better) or next(iter(fitting), None)
+    words = in_files(planned, options, report)
 
     def recipe(change: Advice | None) -> Recipe | None:
-        if change is None:
-            return None
+        return None if change is None else words(change)
+
+    return report, recipe(remedy), recipe(better)
+
+
+def in_files(planned: Planned, options: Options, report: Estimate) -> Callable[[Advice], Recipe]:
+    """Changes of a plan that was read from files, as edits of these files."""
+    before = _plan_to_write(of_command(options, report.pick))
+    target = edits.target_of(planned.recipe, before)
+
+    def recipe(change: Advice) -> Recipe:
         after = _plan_to_write(of_command(options, change.pick))
         text = edits.edited(planned.recipe, target, before, after, same)
         return extended(
@@ -134,7 +144,7 @@ def _planned(planned: Planned, options: Options) -> tuple[Estimate, Recipe | Non
             unsaid=dict(text.unsaid),
         )
 
-    return report, recipe(remedy), recipe(better)
+    return recipe
 
 
 def _stacks(planned: Planned, target: Target, before: PlanToWrite) -> dict[str, dict[str, Any]]:
@@ -173,11 +183,11 @@ def _out_of_memory(report: Estimate) -> OutOfMemory | None:
     m = report.memory
     if m.fits:
         return None
-    parts = {**m.components, **structs.asdict(m.outside)}
-    largest = sorted(parts.items(), key=lambda pair: -pair[1])[:_TERMS]
-    terms = [Term(name, size, size / m.device_bytes) for name, size in largest if size > 0]
+    listed_terms = terms(report)
     missing = max(0.0, -m.headroom_bytes)
-    listed = ", ".join(f"{term.name.replace('_', ' ')} {show(term.bytes, 'B')}" for term in terms)
+    listed = ", ".join(
+        f"{term.name.replace('_', ' ')} {show(term.bytes, 'B')}" for term in listed_terms
+    )
     short = (
         f"{show(missing, 'B')} more than the {show(m.capacity_bytes, 'B')} that a GPU has"
         if missing
@@ -186,4 +196,12 @@ def _out_of_memory(report: Estimate) -> OutOfMemory | None:
     where = f"pipeline stage {m.worst_stage} of {report.layout.pp}" if report.layout.pp > 1 else ""
     at = f", fullest in the phase {m.worst_phase}{f' on {where}' if where else ''}"
     says = f"needs {show(m.device_bytes, 'B')} per GPU, {short}{at}: {listed}"
-    return OutOfMemory(missing, m.worst_stage, m.worst_phase, terms, says)
+    return OutOfMemory(missing, m.worst_stage, m.worst_phase, listed_terms, says)
+
+
+def terms(report: Estimate) -> list[Term]:
+    """The largest parts of the memory of the fullest GPU."""
+    m = report.memory
+    parts = {**m.components, **structs.asdict(m.outside)}
+    largest = sorted(parts.items(), key=lambda pair: -pair[1])[:_TERMS]
+    return [Term(name, size, size / m.device_bytes) for name, size in largest if size > 0]

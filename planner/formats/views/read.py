@@ -107,8 +107,7 @@ def change_blocks(r: Read, e: Estimate) -> list[Block]:
     """Why it runs out of memory, what makes it fit, and the best layout, in words of the files."""
     blocks = [] if r.out_of_memory is None else [_out_of_memory(r.out_of_memory)]
     if r.remedy is not None:
-        words = f"{r.remedy.change}: fits, {_step(e, r.remedy)}"
-        blocks.append(_change("The cheapest change that makes it fit", words, r.remedy))
+        blocks.append(change_block("The cheapest change that makes it fit", e, r.remedy))
     if r.better is None:
         return blocks
     if r.remedy is not None and r.better.edits == r.remedy.edits:
@@ -116,6 +115,11 @@ def change_blocks(r: Read, e: Estimate) -> list[Block]:
         return [*blocks, Block("A better recipe", [words])]
     words = f"{r.better.change}: {_step(e, r.better)}"
     return [*blocks, _change("A better recipe", words, r.better)]
+
+
+def change_block(title: str, e: Estimate, change: Recipe) -> Block:
+    """A change that makes a plan fit, in words of its files, with its cost in time."""
+    return _change(title, f"{change.change}: fits, {_step(e, change)}", change)
 
 
 def _step(e: Estimate, change: Recipe) -> str:

@@ -27,6 +27,7 @@ from planner.specs.options.origin import (
     Filled,
     Given,
     Origin,
+    PerGpu,
     Undecided,
     over,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "Objective",
     "Options",
     "Origin",
+    "PerGpu",
     "Reading",
     "Record",
     "Row",

@@ -50,10 +50,24 @@ class Undecided:
     values: tuple[Any, ...] = ()
 
 
+@dataclass(frozen=True)
+class PerGpu:
+    """A number that a file states for each GPU, whose count it may not know."""
+
+    each: float
+
+    def __str__(self) -> str:
+        return f"{self.each:g} x GPUs"
+
+    def of(self, gpus: int) -> int:
+        """Of all GPUs, 1 at least."""
+        return max(1, round(self.each * gpus))
+
+
 class Given(dict[str, Any]):
     """Options of a request by name, as given, the origins of those that were not typed, those that
-    launch files leave undecided, and by verb what the files say for that verb only: its own
-    options, and options of the request that are open there (None)."""
+    launch files leave undecided, by verb what the files say for that verb only: its own options,
+    and options of the request that are open there (None); and how the files were read, if any."""
 
     def __init__(self, options: Mapping[str, Any], origins: Mapping[str, Origin] | None = None):
         super().__init__(options)
@@ -61,6 +75,7 @@ class Given(dict[str, Any]):
         self.origins = {name: origin for name, origin in known.items() if name in self}
         self.undecided: Mapping[str, Undecided] = getattr(options, "undecided", {})
         self.by_verb: Mapping[str, Mapping[str, Any]] = getattr(options, "by_verb", {})
+        self.planned: object = getattr(options, "planned", None)
 
 
 def over(low: Mapping[str, Any], high: Mapping[str, Any]) -> Given:

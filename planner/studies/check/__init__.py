@@ -20,9 +20,10 @@ from planner.rl.documents import Reinforcement
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, changed
 from planner.specs.documents.estimate import Estimate
-from planner.specs.options import AS_IT_RUNS, Options, refuse
+from planner.specs.options import AS_IT_RUNS, Given, Options, refuse
 from planner.studies.check import phases, recordings, row, shortage
 from planner.studies.check.learn import learn
+from planner.studies.check.out_of_memory import out_of_memory
 from planner.studies.check.reasons import another_recipe, reasons
 from planner.studies.check.sort import is_runs_table
 from planner.studies.check.steps import INSIDE, Size, step_times, verdict
@@ -71,6 +72,7 @@ class _Recipe:
     options: Options
     one: Estimates
     document: Estimate
+    planned: object  # the files that it was read from, None without files
 
 
 def check(request: CheckOptions, given: Mapping[str, Any]) -> CheckResult:
@@ -109,10 +111,12 @@ def check(request: CheckOptions, given: Mapping[str, Any]) -> CheckResult:
         if request.append
         else None
     )
+    short = [shortage for file in files for shortage in file.shortages]
     document = Check(
         schema_version=SCHEMA_VERSION,
         files=files,
         against=against,
+        out_of_memory=out_of_memory(recipe.options, recipe.planned, short) if recipe else None,
         reinforcement=phases.phases(predicted, generating) if predicted and generating else None,
         learned=learned,
         row=cells,
@@ -151,7 +155,8 @@ def _recipe(given: Mapping[str, Any]) -> _Recipe:
     options = read_options(given)
     refuse(options, "check")
     options = options.changed(AS_IT_RUNS, stack_defaults=True)
-    return _Recipe(options, taken(options).estimates, estimate(options, brief=True))
+    planned = given.planned if isinstance(given, Given) else None
+    return _Recipe(options, taken(options).estimates, estimate(options, brief=True), planned)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def _shortage(
     elif idle >= message.asked:
         why = (
             f"{show(message.asked, 'B')} were requested while {show(idle, 'B')} were reserved and"
-            " free, in pieces too small: fragmentation, not need"
+            f" free, in pieces too small{_whether_need(predicted)}"
         )
         remedy = f"{_FRAGMENTED}: the free pieces are then one"
     else:
@@ -86,6 +86,8 @@ def _shortage(
         missing_bytes=missing,
         reserved_free_bytes=message.reserved_free,
         allocated_bytes=message.allocated,
+        free_bytes=message.free,
+        process_bytes=message.process,
         capacity_bytes=message.capacity,
         gpus=count,
         phase=message.phase,
@@ -93,6 +95,16 @@ def _shortage(
         why=why,
         remedy=remedy,
     )
+
+
+def _whether_need(predicted: Estimate | None) -> str:
+    """Whether the recipe fits but for the pieces that free memory is in."""
+    if predicted is None:
+        return ": fragmentation, unless more was to come (--recipe FILE tells)"
+    missing = -predicted.memory.headroom_bytes
+    if missing <= 0:
+        return ": fragmentation at this request"
+    return f"; yet the recipe itself is {show(missing, 'B')} short"
 
 
 def _beyond(message: logs.Shortage, predicted: Estimate | None) -> str:

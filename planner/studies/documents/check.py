@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
+from planner.formats.documents.read import Recipe, Term
 from planner.specs.document import Document, key
 from planner.specs.documents.estimate import Estimate, Line
 
@@ -54,6 +55,8 @@ class Shortage(Document):
         float | None, key("reserved by torch's allocator and held by no tensor", "B")
     ]
     allocated_bytes: Annotated[float | None, key("held by tensors before", "B")]
+    free_bytes: Annotated[float | None, key("of the GPU that nobody held", "B")]
+    process_bytes: Annotated[float | None, key("of the GPU that the process held", "B")]
     capacity_bytes: Annotated[float | None, key("of the GPU, as torch counts", "B")]
     gpus: Annotated[int, key("messages alike, of other GPUs or repeated")]
     phase: Annotated[str, key("of the step, by the traceback before it; empty: unknown")]
@@ -62,6 +65,52 @@ class Shortage(Document):
     ]
     why: Annotated[str, key("what ran out, as a sentence")]
     remedy: Annotated[str, key("the cheapest change to try, as a sentence")]
+
+
+class LargerCard(Document):
+    """The smallest card on which the recipe as it is would fit."""
+
+    gpu: Annotated[str, key("profile id")]
+    title: Annotated[str, key("name for people")]
+    verdict: Annotated[str, key("as `memory.verdict`")]
+    capacity_bytes: Annotated[float, key("that a framework can allocate on it", "B")]
+    device_bytes: Annotated[float, key("that the recipe needs there", "B")]
+    step_seconds: Annotated[float, key("step time there", "s")]
+    usd_per_hour: Annotated[float | None, key("of all GPUs; null: no price is known", "USD/h")]
+    command: Annotated[str, key("the command that estimates it")]
+
+
+Cause = Literal["need", "fragmentation", "others", "unexplained"]
+
+
+class OutOfMemory(Document):
+    """Why a run ran out of memory, by its message and its recipe."""
+
+    cause: Annotated[
+        Cause,
+        key(
+            "need: the recipe needs more than there is; fragmentation: free pieces were too small;"
+            " others: other processes hold memory; unexplained: the recipe as read fits"
+        ),
+    ]
+    at: Annotated[
+        Literal["load", "step"] | None,
+        key("while weights were loaded or in a step; null: the message does not tell"),
+    ]
+    needed_bytes: Annotated[float, key("of a GPU, by the recipe", "B")]
+    missing_bytes: Annotated[float, key("of them more than a GPU has", "B")]
+    terms: Annotated[list[Term], key("largest parts of the fullest GPU, the largest first")]
+    changes: Annotated[
+        list[Recipe], key("evaluated changes that make it fit on the same GPUs, the cheapest first")
+    ]
+    card: Annotated[
+        LargerCard | None,
+        key("where no change keeps half of the speed; null else, or where no card is enough"),
+    ]
+    elsewhere: Annotated[
+        str | None, key("the command that finds methods and cards where neither is; null else")
+    ]
+    says: Annotated[str, key("the cause as a sentence")]
 
 
 class TraceLine(Document):
@@ -228,6 +277,9 @@ class Check(Document):
     schema_version: Annotated[int, key("1")]
     files: Annotated[list[Checked], key("in the order given")]
     against: Annotated[Against | None, key("null without a recipe or without steps")]
+    out_of_memory: Annotated[
+        OutOfMemory | None, key("null without a recipe or without a message that memory ran out")
+    ]
     reinforcement: Annotated[
         Phases | None,
         key("steps of reinforcement learning; null without an answer of `dpplan rl --json`"),

@@ -55,13 +55,15 @@ class Event(NamedTuple):
 class Shortage:
     """A message that memory ran out; bytes. None: the message has no such number.
 
-    asked: 0 if the driver ran out, which names no size. reserved_free: reserved by the allocator
-    but unused. phase: of the step, by the lines of the traceback before it.
+    asked: 0 if the driver ran out, which names no size. process: on the GPU, of the process that
+    asked. reserved_free: reserved by the allocator but unused. phase: of the step, by the lines of
+    the traceback before it.
     """
 
     asked: float
     capacity: float | None = None
     free: float | None = None
+    process: float | None = None
     allocated: float | None = None
     reserved_free: float | None = None
     device: int | None = None

@@ -22,6 +22,7 @@ _DEVICE = re.compile(rf"GPU ({WHOLE})")
 _SAID = {
     "capacity": (rf"total capacity of {_SIZE}", rf"{_SIZE} total capacity"),
     "free": (rf"of which {_SIZE} is free", rf"{_SIZE} free"),
+    "process": (rf"this process has {_SIZE} memory in use",),
     "allocated": (rf"{_SIZE} is allocated by PyTorch", rf"{_SIZE} already allocated"),
     "reserved_free": (rf"{_SIZE} is reserved by PyTorch but unallocated",),
     "reserved": (rf"{_SIZE} reserved in total by PyTorch",),

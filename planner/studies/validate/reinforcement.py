@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.inputs.calibration import Calibration
+from planner.rl import request
 from planner.rl import verb as rl
 from planner.rl.frameworks import frameworks
 from planner.rl.options import RlOptions
@@ -47,7 +48,7 @@ class Requested:
     @property
     def command(self) -> str:
         """The command for this run."""
-        return rl.command_of(self.own, self.options)
+        return request.command_of(self.own, self.options)
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from planner.formats.views.read import change_block
+from planner.specs.documents.estimate import Estimate
 from planner.studies.documents.check import (
     Against,
     Check,
     Checked,
     Learned,
     NextRun,
+    OutOfMemory,
     Phases,
     SnapshotBytes,
     StepTimes,
     TraceTimes,
 )
 from planner.units import percent, show, span
-from planner.views.view import Block, Mark, View, words
+from planner.views.view import Block, Command, Mark, View, words
 
 _MOST_REASONS = 5
 
@@ -28,8 +31,9 @@ def view(r: Check) -> View:
     mark, verdict = _verdict(r)
     return View.of(
         [
-            *(block for file in r.files for block in _file(file)),
+            *(block for file in r.files for block in _file(file, r.out_of_memory)),
             *([_against(r.against)] if r.against else []),
+            *(_out_of_memory(r.out_of_memory, r.prediction) if r.out_of_memory else []),
             *([_phases(r.reinforcement)] if r.reinforcement else []),
             *([_learned(r.learned)] if r.learned else []),
             *([_row(r.row)] if r.row else []),
@@ -43,6 +47,8 @@ def view(r: Check) -> View:
 def _verdict(r: Check) -> tuple[Mark, str]:
     """The first failure, else how the step compares."""
     short = [shortage for file in r.files for shortage in file.shortages]
+    if r.out_of_memory:
+        return "no", f"Memory ran out: {r.out_of_memory.says}"
     if short:
         return "no", f"Memory ran out: {short[0].why}"
     against = r.against or r.reinforcement
@@ -55,7 +61,7 @@ def _verdict(r: Check) -> tuple[Mark, str]:
     )
 
 
-def _file(file: Checked) -> list[Block]:
+def _file(file: Checked, explained: OutOfMemory | None) -> list[Block]:
     text = [f"of the file {file.partly} were read"] if file.partly else []
     if file.steps:
         text += _steps(file.steps)
@@ -73,7 +79,8 @@ def _file(file: Checked) -> list[Block]:
     for short in file.shortages:
         messages = f" ({short.gpus} messages)" if short.gpus > 1 else ""
         text.append(f"{'out of memory':<14}{short.why}{messages}")
-        text.append(f"{'try':<14}{short.remedy}")
+        if explained is None or explained.cause in ("fragmentation", "unexplained"):
+            text.append(f"{'try':<14}{short.remedy}")
     text += file.notes
     blocks = [Block(f"{file.name}: {file.program}", text)]
     if file.trace:
@@ -150,6 +157,39 @@ def _snapshot(s: SnapshotBytes) -> Block:
         order="largest first",
         part=True,
     )
+
+
+def _out_of_memory(o: OutOfMemory, predicted: Estimate | None) -> list[Block]:
+    """The parts of the need, and what makes it fit, in words of the files where there are some."""
+    rows = [[words(term.name), term.bytes, term.share] for term in o.terms]
+    blocks = [
+        Block(
+            "What the recipe needs",
+            [f"{show(o.needed_bytes, 'B')} per GPU, {show(o.missing_bytes, 'B')} more than it has"]
+            if o.missing_bytes
+            else [f"{show(o.needed_bytes, 'B')} per GPU, which it has"],
+            ["largest parts of the fullest GPU", "memory|B", "of it|%0"],
+            rows,
+            order="largest first",
+        )
+    ]
+    if predicted is not None:
+        blocks += [change_block("To make it fit", predicted, change) for change in o.changes]
+    if o.card:
+        price = (
+            "" if o.card.usd_per_hour is None else f", {show(o.card.usd_per_hour, 'USD')} an hour"
+        )
+        sentence = (
+            f"the smallest card that runs the recipe as it is: {o.card.title}{price},"
+            f" {show(o.card.step_seconds, 's')} a step ({o.card.verdict})"
+        )
+        blocks.append(Block("A larger card", [sentence, Command(o.card.command)]))
+    if o.elsewhere:
+        sentence = (
+            "neither a change nor a larger card runs this recipe; methods, kinds and numbers:"
+        )
+        blocks.append(Block("Other methods and cards", [sentence, Command(o.elsewhere)]))
+    return blocks
 
 
 def _against(a: Against) -> Block:

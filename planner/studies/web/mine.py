@@ -121,6 +121,7 @@ def _checked(mine: Mine, files: Mapping[str, bytes]) -> Mine:
     appended = (*tables, _APPEND)[0]
     taken = {n: v for n, v in mine.given.items() if "check" in rows(Options)[n].verbs}
     given = Given(taken, mine.given.origins)
+    given.planned = mine.given.planned
     answer = check.with_results(mine.logs, given, _SAVE, appended)
     learned = answer.document.learned
     return replace(
