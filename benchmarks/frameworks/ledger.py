@@ -135,7 +135,11 @@ def options_of(setting: Setting) -> dict[str, Any]:
         chosen |= {"lora": setting.lora, "lora_targets": "all-linear"}
     if setting.framework == "torchtune":  # of the configurations of its recipes
         chosen["loss_kernel"] = "chunked"
-    if setting.task and setting.task != "grpo":
+    if setting.task == "grpo":  # rows with a mask
+        chosen |= {"packing": "padded", "length_mean": setting.seq_len, "loss_share": 0.5}
+        if setting.attention == "sdpa":
+            del chosen["attention"]
+    elif setting.task:
         chosen["task"] = setting.task
     return {name: value for name, value in chosen.items() if value is not None}
 

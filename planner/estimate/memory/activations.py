@@ -291,9 +291,11 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
     score, keys = kept * (e / _COUNTED_ELEMENT), float(core.keys or plan.training.seq_len)
     # a GEMM of 8 or 4 bit keeps its own copy of the attention's output
     again = low_copy_bytes(plan) * (1 - plan.training.wide_layers / plan.model.layers)
-    repeated = 0.0  # keys and values for every head
-    if eager.masks(plan) and core.kv_heads:
-        repeated = float((core.heads - core.kv_heads) * (core.query_width + core.value_width))
+    masked = eager.masked_rows(plan, c)
+    repeated = 0.0 * masked  # keys and values for every head
+    if core.kv_heads:
+        beyond = float((core.heads - core.kv_heads) * (core.query_width + core.value_width))
+        repeated = np.where(eager.masks(plan), 1.0, masked) * beyond
     output = memory.projected_bytes(tokens, float(core.heads * core.value_width), e, tp)
     # queries head by head leave an output that is copied for the next matrix
     joined = eager.joined_rotary(plan) and plan.flash_attention
@@ -302,6 +304,7 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
             tokens, float(core.heads), keys, score + 0 * tp, tp
         )
         + memory.projected_bytes(tokens, repeated, e, tp),
+        "attention/mask": e * masked * tokens * keys,
         "attention/output": output * (1 + again / e),
     }
 
@@ -560,6 +563,8 @@ def head_activations(plan: Plan, c: Columns) -> Array:
         of_norm = frozen_norm_bytes(plan)
         # a kernel with the head in it keeps the gradient of its input in place of that
         inputs = inputs * (plan.loss_kernel == "fused-linear")
+    if plan.loss_kernel == "tiled":  # which keeps a copy of its own
+        inputs = 0.0
     norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), of_norm)
     return norm + memory.product_input_bytes(_inputs(plan, c), h, inputs)
 

@@ -7,6 +7,8 @@ Counted on fake tensors (benchmarks/frameworks); the counted steps are tests/dat
 from __future__ import annotations
 
 from planner.estimate.state_types import frozen_bytes, state_of
+from planner.ledger import Array
+from planner.specs.columns import Columns
 from planner.specs.model import Held
 from planner.specs.parts import Attention, Latent, Mlp, Moe, Part
 from planner.specs.plan import Plan
@@ -128,6 +130,20 @@ def narrow_softmax(plan: Plan) -> bool:
 def masks(plan: Plan) -> bool:
     """Whether scores are masked by a matrix in memory, which all layers read."""
     return plan.attention == "eager" and plan.stack.activations.published_code
+
+
+def masked_rows(plan: Plan, c: Columns) -> Array:
+    """1 where rows have padding that torch's scaled_dot_product_attention is given a mask for, for
+    which it takes its memory-efficient kernel: a mask in the type of queries for every layer, and
+    keys and values for every head (sdpa_attention_forward of transformers); 0 else. A kernel by
+    name is that of FlashAttention's package, which takes padding out."""
+    spec, training = plan.lengths, plan.training
+    if spec is None or spec.packing == "packed" or training.attention is not None:
+        return 0.0 * c.micro_batch
+    if not (plan.stack.activations.published_code and plan.flash_attention):
+        return 0.0 * c.micro_batch
+    # a row alone that is as long as its document has none
+    return 1.0 * ((c.micro_batch > 1) | (spec.packing == "padded"))
 
 
 def joined_rotary(plan: Plan) -> bool:

@@ -38,19 +38,43 @@ def accumulated(s: StageOf) -> Phased:
     after = sync.stays_gathered(s.plan, s.c) & s.c.is_schedule("gpipe")
     before = np.where(after, 0.0, standing)
     meanwhile = np.maximum(standing - after * (s.kept.stage + s.in_no_layer), before)
+    head = _of_head(s, standing)
     # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
-    ahead = np.minimum(s.kept.unit_layers * p.per_layer() + s.split.first * p.words, trained)
+    # unless it is the head's, too
+    waits = s.plan.model.tied_embeddings & (head > 0)
+    embedded = s.split.first * p.words * ~waits
+    ahead = np.minimum(s.kept.unit_layers * p.per_layer() + embedded, trained)
     ready = _reduced_parts(s, gradients)
     reached = np.maximum(standing, ready * (1 - ahead / np.maximum(trained, 1.0)))
     return Phased(
         load=np.where(persistent, gradients, 0.0),
         forward=before,
         loss=before,
-        backward=meanwhile,
-        end=reached,
+        backward=meanwhile + head,
+        end=reached + np.where(standing > 0, head, 0.0),
         synchronisation=np.where(sync.keeps_whole(s.plan, s.c), standing, ready),
         step=ready,
     )
+
+
+def _of_head(s: StageOf, standing: Array) -> Array:
+    """Bytes of the gradient of the head's weight while layers are in backward, beside those that
+    stand: of a weight of its own it is among these; what is the embedding's, too, waits for the
+    embedding's gradient (InputBuffer of torch)."""
+    p, last = s.weights.trained, s.split.last
+    if s.plan.stack.fusion.gradient_accumulation_fp32 or not s.plan.trains_head:
+        return 0.0 * last
+    if s.plan.model.tied_embeddings:
+        own = last * s.split.first * p.words
+    else:
+        own = np.where(standing > 0, 0.0, last * p.last.get("head/logits", 0.0))
+    return np.where(by_units(s), 0.0, _given_bytes(s) * own)
+
+
+def _given_bytes(s: StageOf) -> float:
+    """Bytes per element in which autograd gives the gradient of a weight."""
+    # what autocast made of a weight in fp32 is cast back
+    return float(s.state.gradient if eager.wide_stream(s.plan) else sync.compute_bytes(s.plan))
 
 
 def _reduced_parts(s: StageOf, gradients: Array) -> Array:
@@ -91,8 +115,7 @@ def of_embedding(s: StageOf) -> Array:
     (InputBuffer::accumulate: not to a view, as nn.Linear's gradient of its weight is; Megatron's
     own linear layers return a product)."""
     wide = s.state.gradient > TYPE_BYTES["bf16"]
-    cast = eager.wide_stream(s.plan)  # the head's is cast back, the table's is of its own type
-    each = s.state.gradient if cast else sync.compute_bytes(s.plan)
+    cast, each = eager.wide_stream(s.plan), _given_bytes(s)
     adds = 1.0 * ((s.microbatches > 1) | (s.state.persistent_gradients and wide))
     if s.plan.model.tied_embeddings and not s.plan.stack.fusion.gradient_accumulation_fp32:
         in_place = cast or s.plan.stack.family == "megatron" or s.plan.loss_kernel == "tiled"

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def kept(s: StageOf) -> Phased:
     """Activations of all micro-batches in flight."""
-    alive = s.chunks / s.c.vpp * (s.kept.stage + s.in_no_layer) + _of_ends(s)
+    ends = _of_ends(s)
+    alive = s.chunks / s.c.vpp * (s.kept.stage + s.in_no_layer) + ends
     alive = alive - s.offloaded[0]
     whole = alive + caches.cached(s.plan, s.c, s.again)
     # the last unit of a micro-batch is still there before its gradients are, and then the gradient
@@ -26,7 +27,9 @@ def kept(s: StageOf) -> Phased:
     last, done = _waiting(s, s.kept.unit), _waiting(s, np.minimum(s.kept.input, s.kept.unit))
     # stages of torch reduce gradients when the schedule is over
     done = np.where(sync.stays_gathered(s.plan, s.c), 0.0, done)
-    return Phased(forward=whole, loss=whole, backward=alive, end=last, synchronisation=done)
+    # backward of final norm and head is over when that of the last layer begins
+    inner = alive - np.where(mtp_layers(s.plan) > 0, 0.0, np.maximum(ends, 0.0))
+    return Phased(forward=whole, loss=whole, backward=inner, end=last, synchronisation=done)
 
 
 def _of_ends(s: StageOf) -> Array:
