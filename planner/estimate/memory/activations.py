@@ -233,7 +233,7 @@ def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttent
     if isinstance(part, CrossAttention):  # of another sequence
         sent = sent * (float(core.keys or plan.training.seq_len) / float(plan.training.seq_len))
     if isinstance(part, Attention):
-        sent = sent + eager.rotated_beside(plan, part)
+        sent = sent + eager.rotated_beside(plan, c, part)
     out: Ledger = {"attention/qkv": memory.projected_bytes(tokens, width + sent, e, tp)}
     if part.qk_norm != "none":
         of_norm = norms.norm_bytes(plan, of_stream=False)

@@ -142,12 +142,13 @@ def head_input(plan: Plan, c: Columns) -> Array:
 
 
 def _of_tiles(plan: Plan, c: Columns) -> Array:
-    """Bytes of forward of a head and loss in tiles."""
+    """Bytes of a head and loss in tiles beside gradients."""
     head, cast = head_plan(plan), 1.0 * eager.wide_stream(plan)
     tokens, hidden = tokens_of(head, c)[0], float(head.model.hidden)
     tokens = tokens * plan.training.loss_share
     given = eager.residual_bytes(plan)
-    return memory.tiled_logits_bytes(tokens, hidden, given, plan.training.element_bytes, cast)
+    e, columns = plan.training.element_bytes, head_columns(head, c.tp)
+    return memory.tiled_logits_bytes(tokens, hidden, columns, given, e, cast)
 
 
 def _divergence_bytes(plan: Plan, divergence: Divergence, chunks: Array) -> Array:
