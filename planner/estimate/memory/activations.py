@@ -45,6 +45,8 @@ SCORE_BYTES = {"fused_softmax": (2.0, 5.0), "eager": (6.0, 7.0)}
 # per score element in backward, beyond what is kept: fused softmax in place; eager an fp32 gradient
 # before and after softmax
 _SCORE_GRADIENT = {"fused_softmax": 2.0, "eager": 6.0}
+# micro-batch times heads that a thread block divides, and keys that it takes at most
+_SOFTMAX_BATCHES, _SOFTMAX_KEYS = 4.0, 4096
 _COUNTED_ELEMENT = 2.0  # bytes of an element for which the bytes of a stack are counted
 # bytes per element of an MLP without a gate: inputs of GeLU and of its second GEMM
 _PLAIN_MLP = 4.0
@@ -257,6 +259,15 @@ def scores_kernel(plan: Plan, core: Attended) -> str | None:
     return "fused_softmax" if core.biased else None
 
 
+def _falls_back(plan: Plan, c: Columns, core: Attended) -> Array:
+    """1 where Megatron's fused softmax does not take the shape, for which torch's own runs in fp32
+    (FusedScaleMaskSoftmax.is_kernel_available of megatron/core/fusions/fused_softmax.py)."""
+    if plan.attention != "fused_softmax" or plan.stack.family != "megatron":
+        return 0.0 * c.tp
+    keys, batches = core.keys or plan.training.seq_len, c.micro_batch * core.heads / c.tp
+    return 1.0 * ((np.mod(batches, _SOFTMAX_BATCHES) > 0) | (keys > _SOFTMAX_KEYS))
+
+
 def _latent_activations(plan: Plan, c: Columns, mla: Latent) -> Ledger:
     """Saved activations of latent attention: compressed and projected queries, keys, values,
     output."""
@@ -286,8 +297,11 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
     dropped = plan.model.dropout and plan.model.dropout_of != "hidden"
     kernel = scores_kernel(plan, core)
     kept = SCORE_BYTES[kernel][int(dropped)] if kernel else 0.0
+    if kernel:
+        slow = _falls_back(plan, c, core)
+        kept = np.where(slow > 0, SCORE_BYTES["eager"][int(dropped)], kept)
     if kernel == "eager" and eager.runs_code(plan, "capped scores"):
-        kept += _COUNTED_ELEMENT  # what tanh returns
+        kept = kept + _COUNTED_ELEMENT  # what tanh returns
     score, keys = kept * (e / _COUNTED_ELEMENT), float(core.keys or plan.training.seq_len)
     # a GEMM of 8 or 4 bit keeps its own copy of the attention's output
     again = low_copy_bytes(plan) * (1 - plan.training.wide_layers / plan.model.layers)
@@ -504,7 +518,11 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
             if isinstance(attended, Attended):
                 keys = attended.keys or plan.training.seq_len
                 kernel = scores_kernel(plan, attended)
-                scores = _SCORE_GRADIENT[kernel] * e / _COUNTED_ELEMENT if kernel else 0.0
+                scores = 0.0
+                if kernel:
+                    slow = _falls_back(plan, c, attended) > 0
+                    each = np.where(slow, _SCORE_GRADIENT["eager"], _SCORE_GRADIENT[kernel])
+                    scores = each * e / _COUNTED_ELEMENT
                 core = np.maximum(core, tokens * attended.heads / c.tp * keys * scores)
             elif isinstance(attended, Scan):  # gradients of all that it reads
                 core = np.maximum(core, tokens * attended.read_elements / c.tp * e)

@@ -68,7 +68,9 @@ def _of_head(s: StageOf, standing: Array) -> Array:
         own = last * s.split.first * p.words
     else:
         own = np.where(standing > 0, 0.0, last * p.last.get("head/logits", 0.0))
-    return np.where(by_units(s), 0.0, _given_bytes(s) * own)
+    # of DeepSpeed it is in a bucket, or reduced
+    away = by_units(s) | (s.state.parts_reduced & (s.c.zero > 0))
+    return np.where(away, 0.0, _given_bytes(s) * own)
 
 
 def _given_bytes(s: StageOf) -> float:
