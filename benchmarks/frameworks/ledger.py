@@ -121,6 +121,8 @@ def options_of(setting: Setting) -> dict[str, Any]:
     }
     if setting.ranks > 1:
         chosen |= {"zero": setting.zero, "dp": setting.replicas}
+    elif setting.framework == "litgpt":  # without FSDP
+        chosen["zero"] = 0
     if setting.zero:
         chosen["shard_group"] = setting.replicas
     if setting.tensor > 1:

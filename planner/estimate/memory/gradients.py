@@ -60,14 +60,16 @@ def accumulated(s: StageOf) -> Phased:
 def _of_head(s: StageOf, standing: Array) -> Array:
     """Bytes of the gradient of the head's weight while layers are in backward, beside those that
     stand: of a weight of its own it is among these; what is the embedding's, too, waits for the
-    embedding's gradient (InputBuffer of torch)."""
+    embedding's gradient (InputBuffer of torch), also as the empty one that Megatron's linear layers
+    return where they have added to the buffer themselves."""
     p, last = s.weights.trained, s.split.last
-    if s.plan.stack.fusion.gradient_accumulation_fp32 or not s.plan.trains_head:
-        return 0.0 * last
     if s.plan.model.tied_embeddings:
         own = last * s.split.first * p.words
     else:
         own = np.where(standing > 0, 0.0, last * p.last.get("head/logits", 0.0))
+    adds_itself = s.plan.stack.fusion.gradient_accumulation_fp32
+    if not s.plan.trains_head or (adds_itself and not s.plan.model.tied_embeddings):
+        own = 0.0 * last
     # of DeepSpeed it is in a bucket, or reduced
     away = by_units(s) | (s.state.parts_reduced & (s.c.zero > 0))
     return np.where(away, 0.0, _given_bytes(s) * own)
