@@ -291,9 +291,9 @@ def test_gradients_wait_whole_for_the_last_micro_batch() -> None:
 
 def test_a_loss_in_tiles_by_hand() -> None:
     """TRL's head: a copy of its input, gradients of input and weight in fp32, logits of 4,096
-    tokens and 32,768 words, and what is cast for them."""
+    tokens and 32,768 words, and what is cast for them and for the next ones."""
     tokens = 4096.0
-    tile = 2 * (tokens * 32768 + (32768 + tokens) * H)
+    tile = 2 * (tokens * 32768 + (2 * 32768 + tokens) * H)
     by_hand = tokens * H * 4 + 4 * (tokens + V) * H + tile
     assert phases(stack="trl")["loss"]["logits"] == pytest.approx(by_hand)
     assert phases(loss_kernel="tiled")["loss"]["logits"] == pytest.approx(by_hand)

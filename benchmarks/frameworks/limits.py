@@ -25,6 +25,7 @@ _NEAR = 0.05
 _GRAIN = 64  # tokens of a sequence
 _MOST = 2**14  # of what is looked for
 _DEPTH = "num_hidden_layers"
+_KINDS = ("transformers", "peft", "trl", "accelerate", "fsdp1", "grpo")
 Axis = Callable[[Setting, int], Setting]
 
 AXES: dict[str, Axis] = {
@@ -85,11 +86,11 @@ def largest(fits: Callable[[int], bool], most: int = _MOST) -> int:
 
 
 def limits(count: Callable[[Setting], Counted], number: int, seed: int = 1) -> Iterator[Limit]:
-    """Of drawn steps of transformers and PEFT, axes and rooms in turn."""
-    kinds, names = ("transformers", "peft"), list(AXES)
+    """Of drawn steps, kinds, axes and rooms in turn."""
+    kinds, names = _KINDS, list(AXES)
     drawn = [list(draw.drawn(kind, number, seed, "llama", layers=3)) for kind in kinds]
     for i in range(number):
-        setting, name = drawn[i % len(kinds)][i], names[i % len(names)]
+        setting, name = drawn[i % len(kinds)][i], names[(i + i // len(kinds)) % len(names)]
         axis, room = AXES[name], ROOM[1 + i % (len(ROOM) - 2)]
 
         def fits_by_ledger(
