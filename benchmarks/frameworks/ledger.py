@@ -83,6 +83,7 @@ logits = 8
 gathered_inputs = "always"
 """
 _PAIR = 2  # sequences of an example: chosen and rejected
+_NAMED = {"parameters", "optimizer", "reference_model", "logits"}
 _OUTSIDE = ("workspaces",)  # of GEMM libraries, which torch's CPU code has none of
 
 
@@ -174,12 +175,14 @@ def ledger(setting: Setting) -> tuple[Counted, dict[str, dict[str, float]]]:
         for phase in stage.phases
     }
     sums = {name: round(sum(leaves.values())) for name, leaves in phases.items()}
-    step, forward = phases["optimizer step"], phases["forward"]
+    step, at_loss = phases["optimizer step"], phases["loss"]
+    # what has no origin of its own in the count: gradients that do not stay are among activations
+    named = _NAMED | ({"gradients"} if phases["load"]["gradients"] else set())
     row = Counted(
         parameters=round(step["parameters"]),
         gradients=round(step["gradients"]),
         states=round(step["optimizer"]),
-        activations=round(forward["activations"] + forward["cast_copies"]),
+        activations=round(sum(size for name, size in at_loss.items() if name not in named)),
         logits=0,
         forward=sums["forward"],
         loss=sums["loss"],

@@ -49,7 +49,7 @@ def accumulated(s: StageOf) -> Phased:
     return Phased(
         load=np.where(persistent, gradients, 0.0),
         forward=before,
-        loss=before,
+        loss=meanwhile,
         backward=meanwhile + head,
         end=reached + np.where(standing > 0, head, 0.0),
         synchronisation=np.where(sync.keeps_whole(s.plan, s.c), standing, ready),
@@ -102,10 +102,20 @@ def copies(s: StageOf) -> Phased:
         forward=placeholders,
         loss=placeholders + np.where(s.split.last > 0, head, 0.0),
         backward=placeholders,
-        end=copied,
+        end=copied + _of_first(s),
         synchronisation=copied + np.where(by_units(s), 0.0, of_embedding(s)),
         step=placeholders,
     )
+
+
+def _of_first(s: StageOf) -> Array:
+    """Bytes of the embedding's gradient beyond what its backward frees, where other micro-batches
+    are in flight in a first stage that FSDP keeps gathered: in the type of the pass, beside the
+    one in fp32 that it is added to."""
+    given = sync.compute_bytes(s.plan) * s.split.first * s.weights.trained.words
+    freed = s.kept.unit - np.minimum(s.kept.input, s.kept.unit)
+    freed = freed + s.kept.working + s.kept.transient + product(s)
+    return np.where(sync.stays_gathered(s.plan, s.c), np.maximum(given - freed, 0.0), 0.0)
 
 
 def by_units(s: StageOf) -> Array:
