@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.estimate import sync
 from planner.estimate.gradients import tensors
-from planner.estimate.memory import eager
+from planner.estimate.memory import buffers, eager
 from planner.estimate.memory.phases import Phased
 from planner.estimate.moments import state_ledger
 from planner.estimate.states import RankParameters
@@ -38,7 +38,7 @@ def accumulated(s: StageOf) -> Phased:
     after = sync.stays_gathered(s.plan, s.c) & s.c.is_schedule("gpipe")
     before = np.where(after, 0.0, standing)
     meanwhile = np.maximum(standing - after * (s.kept.stage + s.in_no_layer), before)
-    head = _of_head(s, standing)
+    head, beside = _of_head(s, standing), _beyond_buckets(s)
     # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
     # unless it is the head's, too
     waits = s.plan.model.tied_embeddings & (head > 0)
@@ -50,8 +50,8 @@ def accumulated(s: StageOf) -> Phased:
         load=np.where(persistent, gradients, 0.0),
         forward=before,
         loss=meanwhile,
-        backward=meanwhile + head,
-        end=reached + np.where(standing > 0, head, 0.0),
+        backward=meanwhile + head + beside[0],
+        end=reached + np.where(standing > 0, head, 0.0) + sum(beside),
         synchronisation=np.where(sync.keeps_whole(s.plan, s.c), standing, ready),
         step=ready,
     )
@@ -75,6 +75,21 @@ def _of_head(s: StageOf, standing: Array) -> Array:
     return np.where(away, 0.0, _given_bytes(s) * own)
 
 
+def _beyond_buckets(s: StageOf) -> tuple[Array, Array]:
+    """Bytes of (head's, embedding's) gradient where it is larger than a bucket of DeepSpeed: of
+    ZeRO-1 it stays its weight's, of ZeRO-2 until the next bucket is reduced, which after the
+    embedding's is none (extra_large_param_to_reduce of zero/stage_1_and_2.py)."""
+    if not s.state.parts_reduced:
+        return 0.0 * s.split.first, 0.0 * s.split.first
+    each, p = sync.compute_bytes(s.plan), s.weights.trained
+    largest = buffers.bucket_elements(s)
+    head, embedding = p.last.get("head/logits", 0.0 * p.words) * s.split.last, p.words
+    first = s.c.zero == 1
+    stays = [first & (head > largest), (first | (s.c.zero == _ZERO_2)) & (embedding > largest)]
+    shared = (s.c.replicas > 1) * each
+    return shared * stays[0] * head, shared * stays[1] * embedding * s.split.first
+
+
 def _given_bytes(s: StageOf) -> float:
     """Bytes per element in which autograd gives the gradient of a weight."""
     # what autocast made of a weight in fp32 is cast back
@@ -86,7 +101,12 @@ def _reduced_parts(s: StageOf, gradients: Array) -> Array:
     micro-batch reduces into it and frees the others while it runs."""
     if not s.state.parts_reduced or not sync.beside(s.plan, "reduce"):
         return gradients
-    return np.where(s.c.zero == 1, gradients / s.c.shards, gradients)
+    part = np.where(s.c.zero == 1, gradients / s.c.shards, gradients)
+    # the buffer has all of a tensor that the part begins or ends in (copy_grads_in_partition of
+    # zero/stage_1_and_2.py)
+    largest = state_ledger(s.plan)["gradients"] * s.weights.trained.words * s.split.first
+    shared = (s.c.zero > 0) & (s.c.zero <= _ZERO_2) & (s.c.shards > 1)
+    return np.where(shared, np.maximum(part, largest), part)
 
 
 def copies(s: StageOf) -> Phased:
