@@ -1,5 +1,5 @@
-"""A step of nanotron's Llama on one rank of a fake world, with its fp32 gradient accumulator and its
-own ZeRO-1.
+"""A step of nanotron's Llama on one rank of a fake world, with its fp32 accumulator of gradients
+and its own ZeRO-1.
 
 Weights and buffers of gradients are small and real: its accumulator slices storages, which fake
 tensors do not. Kernels of flash_attn, which need a GPU, are functions here that keep and return

@@ -296,7 +296,7 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
     e, tp, tokens = plan.training.element_bytes, c.tp, tokens_of(plan, c)[0]
     dropped = plan.model.dropout and plan.model.dropout_of != "hidden"
     kernel = scores_kernel(plan, core)
-    kept = SCORE_BYTES[kernel][int(dropped)] if kernel else 0.0
+    kept: Array = SCORE_BYTES[kernel][int(dropped)] if kernel else 0.0
     if kernel:
         slow = _falls_back(plan, c, core)
         kept = np.where(slow > 0, SCORE_BYTES["eager"][int(dropped)], kept)
@@ -518,12 +518,11 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
             if isinstance(attended, Attended):
                 keys = attended.keys or plan.training.seq_len
                 kernel = scores_kernel(plan, attended)
-                scores = 0.0
                 if kernel:
                     slow = _falls_back(plan, c, attended) > 0
-                    each = np.where(slow, _SCORE_GRADIENT["eager"], _SCORE_GRADIENT[kernel])
-                    scores = each * e / _COUNTED_ELEMENT
-                core = np.maximum(core, tokens * attended.heads / c.tp * keys * scores)
+                    of_score = np.where(slow, _SCORE_GRADIENT["eager"], _SCORE_GRADIENT[kernel])
+                    scores = tokens * attended.heads / c.tp * keys
+                    core = np.maximum(core, scores * of_score * e / _COUNTED_ELEMENT)
             elif isinstance(attended, Scan):  # gradients of all that it reads
                 core = np.maximum(core, tokens * attended.read_elements / c.tp * e)
     added = memory.product_input_bytes(local, float(model.hidden), eager.residual_bytes(plan))
