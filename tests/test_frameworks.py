@@ -21,7 +21,8 @@ from planner.inputs.huggingface.code import JOINED_ROTARY, WIDE_NORMS
 from planner.inputs.huggingface.typed import TYPES
 
 ROOT = Path(__file__).parents[1]
-SAMPLE = 35  # rows of a framework that every run evaluates at most
+WHOLE = "FRAMEWORK_TESTS" in os.environ
+SAMPLE = 3000 if WHOLE else 35  # rows of a framework that a run evaluates at most
 FEWEST = 8
 # median and 95th percentile of the error of the peak
 WITHIN = {
@@ -29,14 +30,14 @@ WITHIN = {
     "peft": (0.002, 0.02),
     "accelerate": (0.002, 0.02),
     "fsdp1": (0.002, 0.01),
-    "trl": (0.01, 0.07),
-    # masks of padded rows and half of the words in the loss are not in the ledger
-    "grpo": (0.02, 0.13),
+    "trl": (0.005, 0.03),
+    "grpo": (0.005, 0.03),
     "ddp": (0.002, 0.015),
     "torchtitan": (0.01, 0.04),
     "megatron": (0.005, 0.025),
     "deepspeed": (0.002, 0.04),
-    "litgpt": (0.01, 0.05),
+    "litgpt": (0.005, 0.04),
+    "nanotron": (0.01, 0.05),
     "torchtune": (0.002, 0.02),
     # traced in 16 bit: autocast's fp32 copies are not in them, nor are units smaller than a block
     # that are repeated
@@ -66,6 +67,8 @@ def test_states_are_those_of_the_frameworks(framework: str) -> None:
     lines = ["parameters", "gradients", "states", "step"]
     if framework == "deepspeed":  # its gradients are no attribute of weights
         lines = ["parameters", "states"]
+    if framework == "nanotron":  # its ZeRO-1 gathers what it updated beside the weights
+        lines.remove("step")
     for pair in differences(framework):
         for line in lines:
             assert abs(pair.error(line)) < 0.003, (line, pair.setting)
@@ -361,7 +364,7 @@ def test_types_with_code_of_their_own_are_known() -> None:
     assert TYPES.keys() >= JOINED_ROTARY
 
 
-@pytest.mark.skipif("FRAMEWORK_TESTS" not in os.environ, reason="FRAMEWORK_TESTS=1 ./check")
+@pytest.mark.skipif(not WHOLE, reason="FRAMEWORK_TESTS=1 ./check")
 @pytest.mark.parametrize("verb", ["check", "real"])
 def test_the_frameworks_allocate_what_was_recorded(verb: str) -> None:
     command = [sys.executable, "-m", "benchmarks.frameworks", verb]
