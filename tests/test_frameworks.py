@@ -316,8 +316,8 @@ def test_a_head_has_its_gradient_while_layers_are_in_backward() -> None:
 
 
 def test_padded_rows_keep_a_mask_and_keys_of_every_head() -> None:
-    """32 heads of 8 of keys and values, of 128 each, and 1,024 keys in 16 bit for every token; none
-    where a row is alone, or a kernel is named."""
+    """32 heads of 8 of keys and values, of 128 each, and a mask of 1,024 keys in 16 bit for every
+    token; nothing more for a single row, or with a named kernel."""
     padded = {"micro_batch": 2, "global_batch": 2, "length_mean": 700, "packing": "longest"}
     full = forward_per_token(**{**padded, "packing": "packed"})
     more = 2 * (2 * (32 - 8) * 128 + 1024)

@@ -56,7 +56,7 @@ def test_tensor_parallel_ranks_share_the_words(tp: int) -> None:
 
 
 def test_only_the_loss_changes() -> None:
-    """And what of the ends is there in backward of the layers."""
+    """Final norm and head stay in backward of the layers."""
     without, with_ = chunked(1).memory.timeline[0], chunked(8).memory.timeline[0]
     changed = {2: {"logits"}, 3: {"activations"}}
     for i, (a, b) in enumerate(zip(without, with_, strict=True)):

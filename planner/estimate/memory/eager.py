@@ -133,10 +133,10 @@ def masks(plan: Plan) -> bool:
 
 
 def masked_rows(plan: Plan, c: Columns) -> Array:
-    """1 where rows have padding that torch's scaled_dot_product_attention is given a mask for, for
-    which it takes its memory-efficient kernel: a mask in the type of queries for every layer, and
-    keys and values for every head (sdpa_attention_forward of transformers); 0 else. A kernel by
-    name is that of FlashAttention's package, which takes padding out."""
+    """1 where rows have padding that torch's scaled_dot_product_attention is given a mask for, so
+    that its memory-efficient kernel runs: a mask in the type of queries for every layer, and keys
+    and values for every head (sdpa_attention_forward of transformers); otherwise 0. A kernel that
+    the request names is FlashAttention's package, which removes padding."""
     spec, training = plan.lengths, plan.training
     if spec is None or spec.packing == "packed" or training.attention is not None:
         return 0.0 * c.micro_batch

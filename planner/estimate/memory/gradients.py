@@ -59,26 +59,26 @@ def accumulated(s: StageOf) -> Phased:
 
 def _of_head(s: StageOf, standing: Array) -> Array:
     """Bytes of the gradient of the head's weight while layers are in backward, beside those that
-    stand: of a weight of its own it is among these; what is the embedding's, too, waits for the
-    embedding's gradient (InputBuffer of torch), also as the empty one that Megatron's linear layers
+    stand: of an untied head it is among these; a tied one waits for the embedding's gradient
+    (InputBuffer of torch), also as the empty gradient that Megatron's linear layers
     return where they have added to the buffer themselves."""
     p, last = s.weights.trained, s.split.last
     if s.plan.model.tied_embeddings:
-        own = last * s.split.first * p.words
+        elements = last * s.split.first * p.words
     else:
-        own = np.where(standing > 0, 0.0, last * p.last.get("head/logits", 0.0))
+        elements = np.where(standing > 0, 0.0, last * p.last.get("head/logits", 0.0))
     adds_itself = s.plan.stack.fusion.gradient_accumulation_fp32
     if not s.plan.trains_head or (adds_itself and not s.plan.model.tied_embeddings):
-        own = 0.0 * last
+        elements = 0.0 * last
     # of DeepSpeed it is in a bucket, or reduced
     away = by_units(s) | (s.state.parts_reduced & (s.c.zero > 0))
-    return np.where(away, 0.0, _given_bytes(s) * own)
+    return np.where(away, 0.0, _given_bytes(s) * elements)
 
 
 def _beyond_buckets(s: StageOf) -> tuple[Array, Array]:
-    """Bytes of (head's, embedding's) gradient where it is larger than a bucket of DeepSpeed: of
-    ZeRO-1 it stays its weight's, of ZeRO-2 until the next bucket is reduced, which after the
-    embedding's is none (extra_large_param_to_reduce of zero/stage_1_and_2.py)."""
+    """Bytes of (head's, embedding's) gradient where it is larger than a bucket of DeepSpeed: under
+    ZeRO-1 it stays until the step, under ZeRO-2 until the next bucket is reduced, and no bucket
+    follows the embedding (extra_large_param_to_reduce of zero/stage_1_and_2.py)."""
     if not s.state.parts_reduced:
         return 0.0 * s.split.first, 0.0 * s.split.first
     each, p = sync.compute_bytes(s.plan), s.weights.trained
