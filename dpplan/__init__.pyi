@@ -47,6 +47,7 @@ class _ModelAndLike(TypedDict, total=False):
     overlap: bool | None
     loss_kernel: Literal['torch', 'fused', 'fused-linear', 'chunked', 'tiled'] | None
     loss_chunks: int | None
+    loss_share: float | str | None
     mtp: int | None
 
 class _GpuAndLike(TypedDict, total=False):

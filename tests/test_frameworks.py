@@ -16,11 +16,13 @@ import pytest
 from benchmarks.frameworks import compare, ledger, limits, setting
 from benchmarks.frameworks.compare import Difference
 from planner import api
+from planner.error import PlanError
 from planner.inputs.huggingface.code import JOINED_ROTARY, WIDE_NORMS
 from planner.inputs.huggingface.typed import TYPES
 
 ROOT = Path(__file__).parents[1]
-SAMPLE = 35  # rows of a framework that every run evaluates at most
+WHOLE = "FRAMEWORK_TESTS" in os.environ
+SAMPLE = 3000 if WHOLE else 28  # rows of a framework that a run evaluates at most
 FEWEST = 8
 # median and 95th percentile of the error of the peak
 WITHIN = {
@@ -28,18 +30,18 @@ WITHIN = {
     "peft": (0.002, 0.02),
     "accelerate": (0.002, 0.02),
     "fsdp1": (0.002, 0.01),
-    "trl": (0.01, 0.07),
-    # masks of padded rows and half of the words in the loss are not in the ledger
-    "grpo": (0.02, 0.13),
+    "trl": (0.005, 0.03),
+    "grpo": (0.005, 0.03),
     "ddp": (0.002, 0.015),
     "torchtitan": (0.01, 0.04),
-    "megatron": (0.005, 0.025),
-    "deepspeed": (0.002, 0.04),
-    "litgpt": (0.01, 0.05),
+    "megatron": (0.005, 0.03),
+    "deepspeed": (0.003, 0.12),  # of tens of MB, of which a bucket or a tensor is a tenth
+    "litgpt": (0.005, 0.04),
+    "nanotron": (0.01, 0.05),
     "torchtune": (0.002, 0.02),
     # traced in 16 bit: autocast's fp32 copies are not in them, nor are units smaller than a block
     # that are repeated
-    "diffusers": (0.02, 0.15),
+    "diffusers": (0.02, 0.2),
 }
 
 
@@ -65,9 +67,13 @@ def test_states_are_those_of_the_frameworks(framework: str) -> None:
     lines = ["parameters", "gradients", "states", "step"]
     if framework == "deepspeed":  # its gradients are no attribute of weights
         lines = ["parameters", "states"]
+    if framework == "nanotron":  # its ZeRO-1 gathers what it updated beside the weights
+        lines.remove("step")
     for pair in differences(framework):
         for line in lines:
-            assert abs(pair.error(line)) < 0.003, (line, pair.setting)
+            # in a step there are buffers, too: SD3's positions, GPT-2's words and positions
+            most = 0.012 if line == "step" else 0.003
+            assert abs(pair.error(line)) < most, (line, pair.setting)
 
 
 # GPT-NeoX (0.81 and 0.79 of what is saved) and norms after the blocks (OLMo 2: 1.12 under
@@ -291,12 +297,68 @@ def test_gradients_wait_whole_for_the_last_micro_batch() -> None:
 
 def test_a_loss_in_tiles_by_hand() -> None:
     """TRL's head: a copy of its input, gradients of input and weight in fp32, logits of 4,096
-    tokens and 32,768 words, and what is cast for them."""
+    tokens and 32,768 words, and what is cast for them and for the next ones."""
     tokens = 4096.0
-    tile = 2 * (tokens * 32768 + (32768 + tokens) * H)
+    tile = 2 * (tokens * 32768 + (2 * 32768 + tokens) * H)
     by_hand = tokens * H * 4 + 4 * (tokens + V) * H + tile
     assert phases(stack="trl")["loss"]["logits"] == pytest.approx(by_hand)
     assert phases(loss_kernel="tiled")["loss"]["logits"] == pytest.approx(by_hand)
+
+
+def test_a_head_has_its_gradient_while_layers_are_in_backward() -> None:
+    """In fp32, of 128,256 x 4,096; final norm (fp32 input and product) and the head's 16-bit input
+    are gone."""
+    leaves = phases()
+    assert leaves["backward"]["gradients"] == pytest.approx(4 * V * H)
+    gone = leaves["forward"]["activations"] - leaves["backward"]["activations"]
+    assert gone == pytest.approx(4096 * H * (4 + 4 + 2))
+    assert phases(global_batch=2)["backward"]["gradients"] == pytest.approx(4 * PARAMETERS)
+
+
+def test_padded_rows_keep_a_mask_and_keys_of_every_head() -> None:
+    """32 heads of 8 of keys and values, of 128 each, and a mask of 1,024 keys in 16 bit for every
+    token; nothing more for a single row, or with a named kernel."""
+    padded = {"micro_batch": 2, "global_batch": 2, "length_mean": 700, "packing": "longest"}
+    full = forward_per_token(**{**padded, "packing": "packed"})
+    more = 2 * (2 * (32 - 8) * 128 + 1024)
+    assert forward_per_token(**padded) - full == pytest.approx(2 * more)  # of two sequences
+    assert forward_per_token(**padded, attention="flash2") == pytest.approx(full)
+    alone = {**padded, "micro_batch": 1, "global_batch": 1}
+    assert forward_per_token(**alone) == pytest.approx(full / 2)
+
+
+def test_tokens_outside_the_loss_have_no_logits_in_tiles() -> None:
+    whole, half = (phases(stack="trl", loss_share=share)["loss"]["logits"] for share in (1.0, 0.5))
+    tokens = 4096.0
+    tile = 2 * tokens / 2 * (32768 + H)
+    assert whole - half == pytest.approx(tokens / 2 * H * (4 + 4) + tile)
+    with pytest.raises(PlanError, match="loss-kernel tiled"):
+        phases(loss_share=0.5)
+
+
+def test_softmax_of_megatron_falls_back_where_its_kernel_divides_no_batch() -> None:
+    """Two heads of one sequence, where a block of threads takes four: fp32 and a 16-bit copy."""
+    given = {"attention": "fused_softmax", "seq_len": 1024, "stack": "megatron-core-local"}
+    given |= {"zero": 0, "sequence_parallel": True, "gpus": 16, "tp": 16}
+    each = [
+        phases(**given, micro_batch=n, global_batch=n)["forward"]["activations"] / n for n in (1, 2)
+    ]
+    scores = 32 * 2 * 1024.0**2  # of all layers
+    assert each[0] - each[1] == pytest.approx((6 - 2) * scores, rel=1e-6)
+
+
+def test_gradients_larger_than_a_bucket_stay() -> None:
+    """Embedding and head of 525e6 elements, and buckets of 5e8: of ZeRO-1 both, of ZeRO-2 the
+    embedding's; the part of a rank has all of the tensor that it begins in."""
+    given = {**SHARDED, "stack": "hf-deepspeed", "gpus": 64, "dp": 64, "shard_group": 64}
+    given["global_batch"] = 64
+    first, second = (phases(**{**given, "zero": zero}) for zero in (1, 2))
+    large = 2 * V * H
+    assert first["backward"]["gradients"] == pytest.approx(large)
+    assert second["backward"]["gradients"] == 0
+    ended = [leaves["end of backward"]["gradients"] for leaves in (first, second)]
+    assert ended[0] - ended[1] == pytest.approx(large)
+    assert first["optimizer step"]["gradients"] == pytest.approx(large)
 
 
 def test_types_with_code_of_their_own_are_known() -> None:
@@ -304,7 +366,7 @@ def test_types_with_code_of_their_own_are_known() -> None:
     assert TYPES.keys() >= JOINED_ROTARY
 
 
-@pytest.mark.skipif("FRAMEWORK_TESTS" not in os.environ, reason="FRAMEWORK_TESTS=1 ./check")
+@pytest.mark.skipif(not WHOLE, reason="FRAMEWORK_TESTS=1 ./check")
 @pytest.mark.parametrize("verb", ["check", "real"])
 def test_the_frameworks_allocate_what_was_recorded(verb: str) -> None:
     command = [sys.executable, "-m", "benchmarks.frameworks", verb]

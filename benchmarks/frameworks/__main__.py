@@ -62,6 +62,7 @@ FRAMEWORKS = {
     "deepspeed": Framework("deepspeed_step", (_TRANSFORMERS, "deepspeed")),
     "litgpt": Framework("litgpt_step", ("litgpt", "lightning"), "litgpt.txt"),
     "torchtune": Framework("torchtune_step", ("torchtune", "torchao"), "torchtune.txt"),
+    "nanotron": Framework("nanotron_step", ("nanotron",), "nanotron.txt"),
     "diffusers": Framework("diffusers_step", ("diffusers", "accelerate"), "diffusers.txt"),
 }
 _SAVED = 20  # configurations after which the table is written
@@ -192,7 +193,7 @@ def main() -> int:
     verbs.add_parser("reading")
     verbs.add_parser("verdicts")
     limiting = verbs.add_parser("limits")
-    limiting.add_argument("--count", type=int, default=12)
+    limiting.add_argument("--count", type=int, default=18)
     reserving = verbs.add_parser("reserved")
     reserving.add_argument("--count", type=int, default=17)
     checking = verbs.add_parser("check")

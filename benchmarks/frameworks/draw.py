@@ -241,6 +241,16 @@ def torchtune(rng: random.Random, family: str | None = None) -> Setting:
     return replace(setting, precision="bf16", recompute=rng.choice(("none", "full")))
 
 
+def nanotron(rng: random.Random, family: str | None = None) -> Setting:
+    """Replicas of tensor-parallel ranks of a small Llama, whose tensors are real."""
+    setting, tensor = ddp(rng, "llama"), rng.choice((1, 1, 2, 4))
+    chosen: dict[str, Any] = {"framework": "nanotron", "precision": "mixed", "recompute": "none"}
+    chosen |= {"tensor": tensor, "zero": rng.choice((0, 1)), "accumulation": rng.choice((1, 2))}
+    chosen["ranks"] = tensor * (rng.choice((2, 4)) if chosen["zero"] else 1)
+    fields = setting.config | {"num_key_value_heads": 4}
+    return replace(setting, model=compact(fields), **chosen)
+
+
 _TOKEN_SIDES = {"sd-1.5-unet": (4, 8, 12), "sdxl-unet": (8, 16, 24, 32)}  # 64 and 32 pixels each
 _CLIPS = (1920, 3840, 7680)  # tokens of frames of 960
 
@@ -277,6 +287,7 @@ DRAWS = {
     "deepspeed": deepspeed,
     "litgpt": litgpt,
     "torchtune": torchtune,
+    "nanotron": nanotron,
     "diffusers": diffusers,
 }
 

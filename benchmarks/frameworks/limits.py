@@ -23,8 +23,9 @@ GIB = 2**30
 ROOM = (8, 16, 24, 40, 80, 141)  # GiB
 _NEAR = 0.05
 _GRAIN = 64  # tokens of a sequence
-_MOST = 2**14  # of what is looked for
+_MOST, _DEEPEST = 2**14, 40  # that are looked for, of layers the latter
 _DEPTH = "num_hidden_layers"
+_KINDS = ("transformers", "peft", "trl", "accelerate", "fsdp1", "grpo")
 Axis = Callable[[Setting, int], Setting]
 
 AXES: dict[str, Axis] = {
@@ -77,7 +78,7 @@ def largest(fits: Callable[[int], bool], most: int = _MOST) -> int:
     fit does not either."""
     low, high = 0, 1
     while high <= most and fits(high):
-        low, high = high, 2 * high
+        low, high = high, min(2 * high, most + 1)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
@@ -85,11 +86,11 @@ def largest(fits: Callable[[int], bool], most: int = _MOST) -> int:
 
 
 def limits(count: Callable[[Setting], Counted], number: int, seed: int = 1) -> Iterator[Limit]:
-    """Of drawn steps of transformers and PEFT, axes and rooms in turn."""
-    kinds, names = ("transformers", "peft"), list(AXES)
+    """Of drawn steps, kinds, axes and rooms in turn."""
+    kinds, names = _KINDS, list(AXES)
     drawn = [list(draw.drawn(kind, number, seed, "llama", layers=3)) for kind in kinds]
     for i in range(number):
-        setting, name = drawn[i % len(kinds)][i], names[i % len(names)]
+        setting, name = drawn[i % len(kinds)][i], names[(i + i // len(kinds)) % len(names)]
         axis, room = AXES[name], ROOM[1 + i % (len(ROOM) - 2)]
 
         def fits_by_ledger(
@@ -97,8 +98,9 @@ def limits(count: Callable[[Setting], Counted], number: int, seed: int = 1) -> I
         ) -> bool:
             return ledger(axis(setting, n))[0].peak <= room * GIB
 
-        most = largest(fits_by_ledger, _MOST if name != "layers" else 16)
-        if not most:
+        bound = _MOST if name != "layers" else _DEEPEST
+        most = largest(fits_by_ledger, bound)
+        if most in (0, bound):  # nothing fits, or more than is looked for
             continue
         less, more = math.floor((1 - _NEAR) * most), math.ceil((1 + _NEAR) * most)
         less, more = min(less + (less == 0), most), max(more, most + 1)

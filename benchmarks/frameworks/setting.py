@@ -74,6 +74,7 @@ class Counted:
 
 _SETTING, _COUNTED = ([f.name for f in fields(kind)] for kind in (Setting, Counted))
 Row = tuple[Setting, Counted, str]
+_QUOTE = "'"  # of models, whose JSON has double ones
 
 
 def compact(config: dict[str, Any]) -> str:
@@ -85,7 +86,7 @@ def read(path: Path = TABLE) -> list[Row]:
     """Settings, what was counted, and the versions that it was counted with."""
     rows: list[Row] = []
     with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
+        for row in csv.DictReader(file, quotechar=_QUOTE):
             kinds = {f.name: int if f.type == "int" else str for f in fields(Setting)}
             setting = Setting(**{name: kinds[name](row[name]) for name in _SETTING})
             rows.append(
@@ -98,7 +99,7 @@ def write(rows: Iterable[Row], path: Path = TABLE) -> None:
     """The table, sorted, so that a new run changes only what differs."""
     ordered = sorted(rows, key=lambda row: tuple(map(str, asdict(row[0]).values())))
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.writer(file, lineterminator="\n", quotechar=_QUOTE)
         writer.writerow([*_SETTING, *_COUNTED, "versions"])
         for setting, counted, versions in ordered:
             writer.writerow([*asdict(setting).values(), *asdict(counted).values(), versions])

@@ -23,6 +23,8 @@ def state_of(plan: Plan) -> StateBytes:
     if stack.state_fp16 is not None and training.precision == "fp16":
         state = stack.state_fp16
     changed: dict[str, float] = {}
+    if state.cast_alone and plan.cluster.gpus == 1 and training.adapter is None:
+        changed["cast_copy"] = True
     if training.master_precision is not None and state.master > 0:
         changed["master"] = _MASTER_BYTES[training.master_precision]
     if training.gradient_precision is not None:

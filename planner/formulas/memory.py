@@ -173,17 +173,26 @@ def chunked_loss_bytes(
 
 @formula(
     unit="B",
-    equation="T h i + e (min(T, N) W + c (W + min(T, N)) h)",
-    source="ChunkedLogProbFunction.forward of trl/kernels/chunked_logprob.py",
+    equation="T h i + e (min(T, N) W + c (n min(V / t, W) + min(T, N)) h), n = 2 beyond one tile",
+    source=(
+        "ChunkedLogProbFunction.backward of trl/kernels/chunked_logprob.py: the loop holds a tile's"
+        " weights until those of the next are cast"
+    ),
 )
 def tiled_logits_bytes(
-    tokens: Array, hidden: Array, input_bytes: Array, element_bytes: Array, cast: Array
+    tokens: Array,
+    hidden: Array,
+    columns: Array,
+    input_bytes: Array,
+    element_bytes: Array,
+    cast: Array,
 ) -> Array:
-    """In forward of a head and loss in tiles of N tokens and W words: the copy of its input that it
-    keeps (input_bytes per element), and logits of a tile. cast: 1 where input and weight are in
-    fp32, of which a tile is cast."""
-    of_tile = np.minimum(tokens, TILE_TOKENS)
-    tile = of_tile * TILE_WORDS + cast * (TILE_WORDS + of_tile) * hidden
+    """Of a head and loss in tiles of N tokens and W words: the copy of its input that it keeps
+    (input_bytes per element), and logits of a tile. columns: of the head on this rank. cast: 1
+    where input and weight are in fp32, of which tiles are cast."""
+    of_tile, words = np.minimum(tokens, TILE_TOKENS), np.minimum(columns, TILE_WORDS)
+    several = 1.0 + ((tokens > TILE_TOKENS) | (columns > TILE_WORDS))
+    tile = of_tile * TILE_WORDS + cast * (several * words + of_tile) * hidden
     return tokens * hidden * input_bytes + element_bytes * tile
 
 

@@ -134,6 +134,7 @@ def training_spec(
         tokens=_tokens(options, seq_len),
         loss_kernel=options.loss_kernel,
         loss_chunks=options.loss_chunks,
+        loss_share=number(options, "loss_share") or 1.0,
         cpu_optimizer=options.cpu_optimizer,
         context_way=options.cp_comm_type,
         fused_norm=options.fused_norm,
@@ -161,7 +162,7 @@ def training_spec(
 
 def _refuse_loss(options: Options, model: ModelSpec) -> None:
     """Refuse options of logits where a model has no vocabulary."""
-    for name in ("loss_kernel", "loss_chunks"):
+    for name in ("loss_kernel", "loss_chunks", "loss_share"):
         if not model.vocab and name in options.given():
             remedy = f"is of logits over a vocabulary, which {model.name} has none of; leave it out"
             raise PlanError(flag(name), getattr(options, name), remedy)

@@ -121,6 +121,7 @@ class StateBytes(Spec):
     reference: float | None = Field(default=None, gt=0, le=8)
     whole_master: bool = False  # every rank keeps the whole fp32 copy, of which it updates its part
     cast_copy: bool = False  # autocast keeps a 16-bit copy of the fp32 weights through the step
+    cast_alone: bool = False  # the same on one GPU, where nothing is sharded
     bucket: float = Field(
         default=0.0, ge=0, le=8
     )  # buckets that gradients are copied into, per parameter; they stay allocated

@@ -76,7 +76,7 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
     Chunks of the tokens come one after the other, the weight's gradient of the next added to that
     of the ones before.
     """
-    plan, tokens = shape.plan, shape.tokens
+    plan, tokens = shape.plan, shape.tokens * shape.plan.training.loss_share
     if not plan.model.vocab:
         return _contrast_s(shape, m)
     h, columns = float(plan.model.hidden), head_columns(plan, shape.tp)
@@ -100,7 +100,7 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
         loss = divergence.hard * loss + copy_s(m, tokens * columns * divergence.moved)
     hidden = shape.local_tokens * h
     weights = words + columns * h * (not plan.model.tied_embeddings)
-    waited = {"launch/tokens": tokens * m.token_idle} if np.any(m.token_idle) else {}
+    waited = {"launch/tokens": shape.tokens * m.token_idle} if np.any(m.token_idle) else {}
     return {
         **waited,
         "matmul/logits": chunks * gemms,

@@ -45,6 +45,8 @@ SCORE_BYTES = {"fused_softmax": (2.0, 5.0), "eager": (6.0, 7.0)}
 # per score element in backward, beyond what is kept: fused softmax in place; eager an fp32 gradient
 # before and after softmax
 _SCORE_GRADIENT = {"fused_softmax": 2.0, "eager": 6.0}
+# micro-batch times heads that a thread block divides, and keys that it takes at most
+_SOFTMAX_BATCHES, _SOFTMAX_KEYS = 4.0, 4096
 _COUNTED_ELEMENT = 2.0  # bytes of an element for which the bytes of a stack are counted
 # bytes per element of an MLP without a gate: inputs of GeLU and of its second GEMM
 _PLAIN_MLP = 4.0
@@ -233,7 +235,7 @@ def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttent
     if isinstance(part, CrossAttention):  # of another sequence
         sent = sent * (float(core.keys or plan.training.seq_len) / float(plan.training.seq_len))
     if isinstance(part, Attention):
-        sent = sent + eager.rotated_beside(plan, part)
+        sent = sent + eager.rotated_beside(plan, c, part)
     out: Ledger = {"attention/qkv": memory.projected_bytes(tokens, width + sent, e, tp)}
     if part.qk_norm != "none":
         of_norm = norms.norm_bytes(plan, of_stream=False)
@@ -255,6 +257,15 @@ def scores_kernel(plan: Plan, core: Attended) -> str | None:
     if not plan.flash_attention:
         return plan.attention
     return "fused_softmax" if core.biased else None
+
+
+def _falls_back(plan: Plan, c: Columns, core: Attended) -> Array:
+    """1 where Megatron's fused softmax does not take the shape, for which torch's own runs in fp32
+    (FusedScaleMaskSoftmax.is_kernel_available of megatron/core/fusions/fused_softmax.py)."""
+    if plan.attention != "fused_softmax" or plan.stack.family != "megatron":
+        return 0.0 * c.tp
+    keys, batches = core.keys or plan.training.seq_len, c.micro_batch * core.heads / c.tp
+    return 1.0 * ((np.mod(batches, _SOFTMAX_BATCHES) > 0) | (keys > _SOFTMAX_KEYS))
 
 
 def _latent_activations(plan: Plan, c: Columns, mla: Latent) -> Ledger:
@@ -285,15 +296,20 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
     e, tp, tokens = plan.training.element_bytes, c.tp, tokens_of(plan, c)[0]
     dropped = plan.model.dropout and plan.model.dropout_of != "hidden"
     kernel = scores_kernel(plan, core)
-    kept = SCORE_BYTES[kernel][int(dropped)] if kernel else 0.0
+    kept: Array = SCORE_BYTES[kernel][int(dropped)] if kernel else 0.0
+    if kernel:
+        slow = _falls_back(plan, c, core)
+        kept = np.where(slow > 0, SCORE_BYTES["eager"][int(dropped)], kept)
     if kernel == "eager" and eager.runs_code(plan, "capped scores"):
-        kept += _COUNTED_ELEMENT  # what tanh returns
+        kept = kept + _COUNTED_ELEMENT  # what tanh returns
     score, keys = kept * (e / _COUNTED_ELEMENT), float(core.keys or plan.training.seq_len)
     # a GEMM of 8 or 4 bit keeps its own copy of the attention's output
     again = low_copy_bytes(plan) * (1 - plan.training.wide_layers / plan.model.layers)
-    repeated = 0.0  # keys and values for every head
-    if eager.masks(plan) and core.kv_heads:
-        repeated = float((core.heads - core.kv_heads) * (core.query_width + core.value_width))
+    masked = eager.masked_rows(plan, c)
+    repeated = 0.0 * masked  # keys and values for every head
+    if core.kv_heads:
+        beyond = float((core.heads - core.kv_heads) * (core.query_width + core.value_width))
+        repeated = np.where(eager.masks(plan), 1.0, masked) * beyond
     output = memory.projected_bytes(tokens, float(core.heads * core.value_width), e, tp)
     # queries head by head leave an output that is copied for the next matrix
     joined = eager.joined_rotary(plan) and plan.flash_attention
@@ -302,6 +318,7 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
             tokens, float(core.heads), keys, score + 0 * tp, tp
         )
         + memory.projected_bytes(tokens, repeated, e, tp),
+        "attention/mask": e * masked * tokens * keys,
         "attention/output": output * (1 + again / e),
     }
 
@@ -501,8 +518,11 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
             if isinstance(attended, Attended):
                 keys = attended.keys or plan.training.seq_len
                 kernel = scores_kernel(plan, attended)
-                scores = _SCORE_GRADIENT[kernel] * e / _COUNTED_ELEMENT if kernel else 0.0
-                core = np.maximum(core, tokens * attended.heads / c.tp * keys * scores)
+                if kernel:
+                    slow = _falls_back(plan, c, attended) > 0
+                    of_score = np.where(slow, _SCORE_GRADIENT["eager"], _SCORE_GRADIENT[kernel])
+                    scores = tokens * attended.heads / c.tp * keys
+                    core = np.maximum(core, scores * of_score * e / _COUNTED_ELEMENT)
             elif isinstance(attended, Scan):  # gradients of all that it reads
                 core = np.maximum(core, tokens * attended.read_elements / c.tp * e)
     added = memory.product_input_bytes(local, float(model.hidden), eager.residual_bytes(plan))
@@ -560,6 +580,8 @@ def head_activations(plan: Plan, c: Columns) -> Array:
         of_norm = frozen_norm_bytes(plan)
         # a kernel with the head in it keeps the gradient of its input in place of that
         inputs = inputs * (plan.loss_kernel == "fused-linear")
+    if plan.loss_kernel == "tiled":  # which keeps a copy of its own
+        inputs = 0.0
     norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), of_norm)
     return norm + memory.product_input_bytes(_inputs(plan, c), h, inputs)
 

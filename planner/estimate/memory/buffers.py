@@ -61,6 +61,12 @@ def _received(s: StageOf) -> Phased:
     return throughout(busy)._replace(load=idle, step=idle)
 
 
+def bucket_elements(s: StageOf) -> Array:
+    """Elements that a bucket of fixed size holds."""
+    several = _BUFFERS if s.state.zero3_buckets and sync.beside(s.plan, "reduce") else 1.0
+    return _fixed_buckets(s) / several / sync.compute_bytes(s.plan)
+
+
 def _fixed_buckets(s: StageOf) -> Array:
     """Bytes of fixed-size buckets, if the request sets their size: those filled or reduced at the
     same time; one without overlap."""

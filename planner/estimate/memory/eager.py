@@ -7,6 +7,8 @@ Counted on fake tensors (benchmarks/frameworks); the counted steps are tests/dat
 from __future__ import annotations
 
 from planner.estimate.state_types import frozen_bytes, state_of
+from planner.ledger import Array
+from planner.specs.columns import Columns
 from planner.specs.model import Held
 from planner.specs.parts import Attention, Latent, Mlp, Moe, Part
 from planner.specs.plan import Plan
@@ -85,7 +87,7 @@ def norms_cast(plan: Plan) -> bool:
 
 def input_copies(plan: Plan, part: Part) -> float:
     """Matrices of a part that read what its norm returns, where its code is known."""
-    if not plan.stack.activations.published_code:
+    if not (plan.stack.activations.published_code or plan.stack.state.cast_alone):
         return 1.0
     joint_qkv, joint_gate = plan.joint
     if isinstance(part, Attention):
@@ -130,6 +132,20 @@ def masks(plan: Plan) -> bool:
     return plan.attention == "eager" and plan.stack.activations.published_code
 
 
+def masked_rows(plan: Plan, c: Columns) -> Array:
+    """1 where rows have padding that torch's scaled_dot_product_attention is given a mask for, so
+    that its memory-efficient kernel runs: a mask in the type of queries for every layer, and keys
+    and values for every head (sdpa_attention_forward of transformers); otherwise 0. A kernel that
+    the request names is FlashAttention's package, which removes padding."""
+    spec, training = plan.lengths, plan.training
+    if spec is None or spec.packing == "packed" or training.attention is not None:
+        return 0.0 * c.micro_batch
+    if not (plan.stack.activations.published_code and plan.flash_attention):
+        return 0.0 * c.micro_batch
+    # a row alone that is as long as its document has none
+    return 1.0 * ((c.micro_batch > 1) | (spec.packing == "padded"))
+
+
 def joined_rotary(plan: Plan) -> bool:
     """Whether queries and keys are concatenated from rotated and unrotated parts, as new
     tensors."""
@@ -137,14 +153,18 @@ def joined_rotary(plan: Plan) -> bool:
     return joined and plan.model.positions == "rotary" and not plan.fused_rotary
 
 
-def rotated_beside(plan: Plan, part: Attention) -> float:
+def rotated_beside(plan: Plan, c: Columns, part: Attention) -> Array:
     """Elements per token that attention keeps beside queries, keys and values: where values are a
-    view of one joint product, all of it stays for them."""
+    view of one joint product, all of it stays for them, unless every head has a copy of its own
+    (repeat_kv, and what a product of scores and values makes contiguous)."""
     rotary = plan.model.positions == "rotary" and part.rotary
     kept = "qkv" in plan.model.joint and _rotates(plan, part)
-    if part.own_kv and (kept or (rotary and plan.stack.activations.joint_views)):
-        return float((part.heads + part.kv_heads) * part.head_dim)
-    return 0.0
+    if not part.own_kv or not (kept or (rotary and plan.stack.activations.joint_views)):
+        return 0.0 * c.tp
+    copied = masked_rows(plan, c) * (part.heads > part.kv_heads)
+    if masks(plan):
+        copied = 1.0 + 0.0 * copied
+    return (1.0 - copied) * float((part.heads + part.kv_heads) * part.head_dim)
 
 
 def _rotates(plan: Plan, part: Attention) -> bool:

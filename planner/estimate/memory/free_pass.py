@@ -14,7 +14,10 @@ from planner.specs.plan import Plan
 # bytes per score where scores are in memory: in 16 bit, and in fp32 what softmax reads and returns
 # (eager_attention_forward of transformers)
 _SCORE_BYTES = 10.0
-_STREAMS = 2.0  # the residual, and what a norm returns
+# of the residual stream: the embedding's output and the layer's input, which their callers hold,
+# the sum after attention, and what a norm returns (modeling_llama.py of transformers)
+_STREAMS = 4.0
+_HELD_BY_CALLERS = 2.0  # of these; one where the only layer's input is the embedding's output
 
 
 def layer_bytes(plan: Plan, c: Columns) -> Array:
@@ -32,4 +35,5 @@ def layer_bytes(plan: Plan, c: Columns) -> Array:
             if isinstance(core, Attended) and activations.scores_kernel(plan, core):
                 keys = float(core.keys or plan.training.seq_len)
                 inner = np.maximum(inner, tokens * core.heads / c.tp * keys * _SCORE_BYTES)
-    return inner + _STREAMS * eager.residual_bytes(plan) * local * float(plan.model.hidden)
+    streams = _STREAMS - max(_HELD_BY_CALLERS - float(plan.model.layers), 0.0)
+    return inner + streams * eager.residual_bytes(plan) * local * float(plan.model.hidden)

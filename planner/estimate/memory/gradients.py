@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.estimate import sync
 from planner.estimate.gradients import tensors
-from planner.estimate.memory import eager
+from planner.estimate.memory import buffers, eager
 from planner.estimate.memory.phases import Phased
 from planner.estimate.moments import state_ledger
 from planner.estimate.states import RankParameters
@@ -38,19 +38,62 @@ def accumulated(s: StageOf) -> Phased:
     after = sync.stays_gathered(s.plan, s.c) & s.c.is_schedule("gpipe")
     before = np.where(after, 0.0, standing)
     meanwhile = np.maximum(standing - after * (s.kept.stage + s.in_no_layer), before)
+    head, beside = _of_head(s, standing), _beyond_buckets(s)
     # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
-    ahead = np.minimum(s.kept.unit_layers * p.per_layer() + s.split.first * p.words, trained)
+    # unless it is the head's, too
+    waits = s.plan.model.tied_embeddings & (head > 0)
+    embedded = s.split.first * p.words * ~waits
+    ahead = np.minimum(s.kept.unit_layers * p.per_layer() + embedded, trained)
     ready = _reduced_parts(s, gradients)
     reached = np.maximum(standing, ready * (1 - ahead / np.maximum(trained, 1.0)))
     return Phased(
         load=np.where(persistent, gradients, 0.0),
         forward=before,
-        loss=before,
-        backward=meanwhile,
-        end=reached,
+        loss=meanwhile,
+        backward=meanwhile + head + beside[0],
+        end=reached + np.where(standing > 0, head, 0.0) + sum(beside),
         synchronisation=np.where(sync.keeps_whole(s.plan, s.c), standing, ready),
         step=ready,
     )
+
+
+def _of_head(s: StageOf, standing: Array) -> Array:
+    """Bytes of the gradient of the head's weight while layers are in backward, beside those that
+    stand: of an untied head it is among these; a tied one waits for the embedding's gradient
+    (InputBuffer of torch), also as the empty gradient that Megatron's linear layers
+    return where they have added to the buffer themselves."""
+    p, last = s.weights.trained, s.split.last
+    if s.plan.model.tied_embeddings:
+        elements = last * s.split.first * p.words
+    else:
+        elements = np.where(standing > 0, 0.0, last * p.last.get("head/logits", 0.0))
+    adds_itself = s.plan.stack.fusion.gradient_accumulation_fp32
+    if not s.plan.trains_head or (adds_itself and not s.plan.model.tied_embeddings):
+        elements = 0.0 * last
+    # of DeepSpeed it is in a bucket, or reduced
+    away = by_units(s) | (s.state.parts_reduced & (s.c.zero > 0))
+    return np.where(away, 0.0, _given_bytes(s) * elements)
+
+
+def _beyond_buckets(s: StageOf) -> tuple[Array, Array]:
+    """Bytes of (head's, embedding's) gradient where it is larger than a bucket of DeepSpeed: under
+    ZeRO-1 it stays until the step, under ZeRO-2 until the next bucket is reduced, and no bucket
+    follows the embedding (extra_large_param_to_reduce of zero/stage_1_and_2.py)."""
+    if not s.state.parts_reduced:
+        return 0.0 * s.split.first, 0.0 * s.split.first
+    each, p = sync.compute_bytes(s.plan), s.weights.trained
+    largest = buffers.bucket_elements(s)
+    head, embedding = p.last.get("head/logits", 0.0 * p.words) * s.split.last, p.words
+    first = s.c.zero == 1
+    stays = [first & (head > largest), (first | (s.c.zero == _ZERO_2)) & (embedding > largest)]
+    shared = (s.c.replicas > 1) * each
+    return shared * stays[0] * head, shared * stays[1] * embedding * s.split.first
+
+
+def _given_bytes(s: StageOf) -> float:
+    """Bytes per element in which autograd gives the gradient of a weight."""
+    # what autocast made of a weight in fp32 is cast back
+    return float(s.state.gradient if eager.wide_stream(s.plan) else sync.compute_bytes(s.plan))
 
 
 def _reduced_parts(s: StageOf, gradients: Array) -> Array:
@@ -58,7 +101,12 @@ def _reduced_parts(s: StageOf, gradients: Array) -> Array:
     micro-batch reduces into it and frees the others while it runs."""
     if not s.state.parts_reduced or not sync.beside(s.plan, "reduce"):
         return gradients
-    return np.where(s.c.zero == 1, gradients / s.c.shards, gradients)
+    part = np.where(s.c.zero == 1, gradients / s.c.shards, gradients)
+    # the buffer has all of a tensor that the part begins or ends in (copy_grads_in_partition of
+    # zero/stage_1_and_2.py)
+    largest = state_ledger(s.plan)["gradients"] * s.weights.trained.words * s.split.first
+    shared = (s.c.zero > 0) & (s.c.zero <= _ZERO_2) & (s.c.shards > 1)
+    return np.where(shared, np.maximum(part, largest), part)
 
 
 def copies(s: StageOf) -> Phased:
@@ -74,10 +122,20 @@ def copies(s: StageOf) -> Phased:
         forward=placeholders,
         loss=placeholders + np.where(s.split.last > 0, head, 0.0),
         backward=placeholders,
-        end=copied,
+        end=copied + _of_first(s),
         synchronisation=copied + np.where(by_units(s), 0.0, of_embedding(s)),
         step=placeholders,
     )
+
+
+def _of_first(s: StageOf) -> Array:
+    """Bytes of the embedding's gradient beyond what its backward frees, where other micro-batches
+    are in flight in a first stage that FSDP keeps gathered: in the type of the pass, beside the
+    one in fp32 that it is added to."""
+    given = sync.compute_bytes(s.plan) * s.split.first * s.weights.trained.words
+    freed = s.kept.unit - np.minimum(s.kept.input, s.kept.unit)
+    freed = freed + s.kept.working + s.kept.transient + product(s)
+    return np.where(sync.stays_gathered(s.plan, s.c), np.maximum(given - freed, 0.0), 0.0)
 
 
 def by_units(s: StageOf) -> Array:
@@ -91,8 +149,7 @@ def of_embedding(s: StageOf) -> Array:
     (InputBuffer::accumulate: not to a view, as nn.Linear's gradient of its weight is; Megatron's
     own linear layers return a product)."""
     wide = s.state.gradient > TYPE_BYTES["bf16"]
-    cast = eager.wide_stream(s.plan)  # the head's is cast back, the table's is of its own type
-    each = s.state.gradient if cast else sync.compute_bytes(s.plan)
+    cast, each = eager.wide_stream(s.plan), _given_bytes(s)
     adds = 1.0 * ((s.microbatches > 1) | (s.state.persistent_gradients and wide))
     if s.plan.model.tied_embeddings and not s.plan.stack.fusion.gradient_accumulation_fp32:
         in_place = cast or s.plan.stack.family == "megatron" or s.plan.loss_kernel == "tiled"

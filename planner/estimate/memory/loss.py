@@ -120,6 +120,7 @@ def last_gradient(plan: Plan, c: Columns) -> Array:
     head, e = head_plan(plan), plan.training.element_bytes
     tokens, vocab = tokens_of(head, c)[0], head_columns(head, c.tp) * c.tp
     if plan.loss_kernel == "tiled":
+        tokens = tokens * plan.training.loss_share
         columns = plan.trains_head * vocab / c.tp
         # in fp32, and returned in 16 bit where input and weight are not in fp32
         gradient = _WIDE + e * (not eager.wide_stream(plan))
@@ -133,18 +134,21 @@ def last_gradient(plan: Plan, c: Columns) -> Array:
 
 
 def head_input(plan: Plan, c: Columns) -> Array:
-    """Bytes of the input of the head, as the final norm returns it."""
+    """Bytes of the input of the head, as the final norm returns it, of tokens in the loss."""
     head = head_plan(plan)
     tokens, each = tokens_of(head, c)[0], eager.residual_bytes(plan)
+    tokens = tokens * plan.training.loss_share
     return memory.product_input_bytes(tokens, float(head.model.hidden), each)
 
 
 def _of_tiles(plan: Plan, c: Columns) -> Array:
-    """Bytes of forward of a head and loss in tiles."""
+    """Bytes of a head and loss in tiles beside gradients."""
     head, cast = head_plan(plan), 1.0 * eager.wide_stream(plan)
     tokens, hidden = tokens_of(head, c)[0], float(head.model.hidden)
+    tokens = tokens * plan.training.loss_share
     given = eager.residual_bytes(plan)
-    return memory.tiled_logits_bytes(tokens, hidden, given, plan.training.element_bytes, cast)
+    e, columns = plan.training.element_bytes, head_columns(head, c.tp)
+    return memory.tiled_logits_bytes(tokens, hidden, columns, given, e, cast)
 
 
 def _divergence_bytes(plan: Plan, divergence: Divergence, chunks: Array) -> Array:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def kept(s: StageOf) -> Phased:
     """Activations of all micro-batches in flight."""
-    alive = s.chunks / s.c.vpp * (s.kept.stage + s.in_no_layer) + _of_ends(s)
+    ends = _of_ends(s)
+    alive = s.chunks / s.c.vpp * (s.kept.stage + s.in_no_layer) + ends
     alive = alive - s.offloaded[0]
     whole = alive + caches.cached(s.plan, s.c, s.again)
     # the last unit of a micro-batch is still there before its gradients are, and then the gradient
@@ -26,7 +27,13 @@ def kept(s: StageOf) -> Phased:
     last, done = _waiting(s, s.kept.unit), _waiting(s, np.minimum(s.kept.input, s.kept.unit))
     # stages of torch reduce gradients when the schedule is over
     done = np.where(sync.stays_gathered(s.plan, s.c), 0.0, done)
-    return Phased(forward=whole, loss=whole, backward=alive, end=last, synchronisation=done)
+    # backward of final norm and head is over when that of the last layer begins; peaks that were
+    # measured have both where FSDP 1 holds a second layer (fms), and with a head fused in the loss
+    # (fms, prime-rl)
+    in_loss = s.plan.loss_kernel == "fused-linear" or s.plan.training.loss_chunks > 1
+    stay = _holds_frozen(s) | (mtp_layers(s.plan) > 0) | in_loss
+    inner = alive - np.where(stay, 0.0, np.maximum(ends, 0.0))
+    return Phased(forward=whole, loss=whole, backward=inner, end=last, synchronisation=done)
 
 
 def _of_ends(s: StageOf) -> Array:
@@ -47,10 +54,14 @@ def _waiting(s: StageOf, unit: Array) -> Array:
 def recomputed(s: StageOf) -> Phased:
     """Activations of layers that are repeated, while backward works on them."""
     more = s.plan.stack.activations.frozen_layers - 1.0
-    if s.plan.training.adapter is None or more == 0:
-        return in_backward(s.kept.working)
+    return in_backward(s.kept.working + np.where(_holds_frozen(s), more * s.kept.whole, 0.0))
+
+
+def _holds_frozen(s: StageOf) -> Array:
+    """Layouts that hold activations of several layers in backward where weights are frozen."""
     several = (s.c.zero >= 2) & (s.c.replicas > 1) & s.c.is_recompute("full", "group")
-    return in_backward(s.kept.working + np.where(several, more * s.kept.whole, 0.0))
+    holds = s.plan.stack.activations.frozen_layers > 1
+    return several & (holds and s.plan.training.adapter is not None)
 
 
 def temporaries(s: StageOf) -> Phased:

@@ -99,9 +99,12 @@ class StageOf:
         if self.plan.stack.pipelining == "torch":
             kept = loss.sent(self.plan, self.c, self.chunks / self.c.vpp)
             passed = passed + kept * self.split.last * (self.c.pp > 1)
+        scores = activations.tokens_of(self.plan, self.c)[0] * self.plan.training.seq_len
         if eager.masks(self.plan):
-            tokens = activations.tokens_of(self.plan, self.c)[0]
-            passed = passed + self.plan.training.element_bytes * tokens * self.plan.training.seq_len
+            passed = passed + self.plan.training.element_bytes * scores
+        # a byte for all layers, which those that are repeated read again
+        repeats = self.c.is_recompute("full", "block", "group", "keep")
+        passed = passed + eager.masked_rows(self.plan, self.c) * repeats * scores
         return passed + activations.embedding_mask(self.plan, self.c) * self.split.first
 
     @cached_property

@@ -76,7 +76,8 @@ def gathered(s: StageOf, beside: Array) -> Phased:
     units = np.where(sharded, _TWICE * layer + ends, whole - (narrow * tail if apart else 0.0))
     waiting = 0.0 if apart else narrow * head
     last_one = units + (once * wire * last_given if apart else waiting)
-    later = units + waiting + behind - s.kept.unit
+    another = np.where(sharded, 1.0 * (split.layers > 1), 1.0)  # a layer behind this one
+    later = units + waiting + another * behind - s.kept.unit
     of_head = units - layer * sharded + (narrow + once * wire) * last_given * apart
     backward = functools.reduce(
         np.maximum,
@@ -89,7 +90,7 @@ def gathered(s: StageOf, beside: Array) -> Phased:
     # the first layer is last, beside the embedding that is gathered ahead; where both ends are one
     # unit, no shards of their gradients are there yet
     shards = np.where(s.microbatches > 1, 0.0, s.states.gradients / np.maximum(s.trained.all, 1.0))
-    units = layer + ends + narrow * words + waiting + behind
+    units = layer + ends + narrow * words + waiting + another * behind
     units = units - (0.0 if apart or tied else shards * last_given)
     end = units + np.maximum(narrow_given - gone, 0.0)
     # then the embedding, whose gradients are reduced

@@ -18,7 +18,7 @@ RULES: tuple[Rule, ...] = (
     *(stack.MICROBATCHES, stack.SCHEDULE, stack.SHARD_GROUP, stack.SUPPORTED),
     *(state.MODULES, state.PARAMETERS, state.ACTIVATIONS),
     *(of_mechanism(each, rule) for each in MECHANISMS for rule in each.rules()),
-    *(state.ADAPTERS, state.EXAMPLES, state.TILES),
+    *(state.ADAPTERS, state.EXAMPLES, state.TILES, state.IN_LOSS),
     *(state.ON_HOST, state.BLOCKS, state.MATRICES, state.TYPES),
     *(stack.TENSOR_ALONE, stack.REPLICAS, stack.SHARING),
     *(stack.PLACEMENT, stack.SEQUENCE_PARALLEL, stack.ACTING),

@@ -101,6 +101,17 @@ EXAMPLES = Rule(
     ),
 )
 
+IN_LOSS = Rule(
+    "tokens outside the loss have no logits in tiles",
+    ("loss_share", "loss_kernel"),
+    lambda plan, c: ones(c) & ((plan.training.loss_share == 1) | (plan.loss_kernel == "tiled")),
+    lambda plan, x: (
+        f"the loss of {plan.stack.title} computes logits of all tokens, here"
+        f" {plan.training.loss_share:.0%} of them are in it"
+    ),
+    ways=lambda plan, x: ("--loss-share 100%", "--loss-kernel tiled"),
+)
+
 TILES = Rule(
     "a loss in tiles has no chunks",
     ("loss_kernel", "loss_chunks"),

@@ -53,6 +53,7 @@ class TrainingOptions(Record):
     overlap: bool | None = None
     loss_kernel: LossKernel | None = None
     loss_chunks: int = 1
+    loss_share: float | str | None = None
     mtp: int | None = None
     tokens: int | float | str | None = None
     samples: int | None = None
