@@ -575,7 +575,7 @@ def rl(
     recipe: str | Sequence[str] | None = ...,
     **request: Unpack[_RlOptions],
 ) -> Answer[Reinforcement]:
-    """Estimate a step of PPO, GRPO, DAPO or RLOO: generation, scoring, training and refit, their memory, the best split of the GPUs and the cost."""
+    """Estimate a step of PPO, GRPO, DAPO or RLOO: phases, memory, split of the GPUs and cost."""
 
 class _ScheduleOptions(
     _ModelAndLike,

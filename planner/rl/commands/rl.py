@@ -9,8 +9,7 @@ from planner.specs.options.own import Output
 
 
 def command(given: Given, options: RlOptions, out: Output) -> Answer:
-    """Estimate a step of PPO, GRPO, DAPO or RLOO: generation, scoring, training and refit, their
-    memory, the best split of the GPUs and the cost.
+    """Estimate a step of PPO, GRPO, DAPO or RLOO: phases, memory, split of the GPUs and cost.
 
     Exit status: 0 it fits, 3 it does not, 2 the request is wrong.
     """
