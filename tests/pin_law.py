@@ -139,10 +139,12 @@ def better(free: Estimate, pinned: Figures, pin: dict[str, Any]) -> bool:
 # options that a search leaves open, by the words with which its answer says so
 _SAID_BY = {
     "cp": "ranks (--cp)",
+    "etp": "ranks (--etp)",
     "offload": "--search-offload",
     "cuda_graphs": "--cuda-graphs",
     "expandable_segments": "--expandable-segments",
 }
+_MOST_SPLIT = 8  # ranks that a search tries to split every expert over
 _HOLD_EXPERTS = ("mlp", "layer", "full")  # scopes of CUDA graphs
 
 
@@ -153,6 +155,8 @@ def is_said(free: Estimate, pinned: Figures, pin: dict[str, Any]) -> bool:
     word = str(value).partition(":")[0]
     on_request = any(f"--{name} {text}({pinned.stack})" in sentence for text in (f"{word} ", ""))
     if name == "cuda_graphs" and word not in _HOLD_EXPERTS:
+        return False
+    if name == "etp" and value <= _MOST_SPLIT:
         return False
     if name == "cp" and pinned.layout.cp <= longest_context(_tokens(pinned)):
         return False

@@ -70,6 +70,19 @@ def test_search_knows_how_far_experts_go() -> None:
     assert "etp 3 must divide the width 1,024" in rule.sentence(plan(etp=3), rows.layout(0))
 
 
+@pytest.mark.parametrize(
+    ("stack", "allowed"), [("megatron-core", {1, 2, 4}), ("torchtitan", {1, 4}), ("maxtext", {4})]
+)
+def test_stacks_split_experts_over_the_ranks_they_can(stack: str, allowed: set[int]) -> None:
+    """Megatron-LM's --expert-tensor-parallel-size is free, ParallelDims of torchtitan takes tp or
+    1, and MaxText's mesh splits experts with the dense layers."""
+    rule = next(rule for rule in RULES if rule.options == ("etp",))
+    rows = plans.rows(16, {"tp": 4, "dp": 4, "ep": 1})
+    assert {n for n in (1, 2, 4) if rule.holds(plan(stack=stack, etp=n), rows)[0]} == allowed
+    if stack == "torchtitan":
+        assert "here etp is 2, tp 4" in rule.sentence(plan(stack=stack, etp=2), rows.layout(0))
+
+
 def test_whole_experts_stay_in_the_node_where_split_ones_leave_it() -> None:
     # two nodes of eight: eight experts ranks, next to each other or four apart
     assert one_way(plan(), tp=4, ep=4).group.nodes[0] == 1

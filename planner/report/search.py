@@ -108,6 +108,7 @@ def _layouts_not_searched(options: Options, plans: Sequence[Plan]) -> list[str]:
     simulated = sorted({name for plan in plans for name in left_out_schedules(plan)})
     parts = divisors(first.training.global_batch)
     offloads = any(len(values(plan.stack, "offload")) > 1 for plan in plans)
+    splits = [choice.value for plan in plans for choice in plan.free if choice.option == "etp"]
     sentences = {
         f"context parallelism of more than {ranks:,} ranks (--cp)": (
             options.cp is None and several and ranks < min(options.gpus, length)
@@ -127,6 +128,9 @@ def _layouts_not_searched(options: Options, plans: Sequence[Plan]) -> list[str]:
         " (--schedule)": bool(simulated),
         "offloading (--search-offload)": (
             options.offload is None and not options.search_offload and offloads
+        ),
+        f"experts split over more than {max(splits, default=1)} ranks (--etp)": (
+            bool(splits) and max(splits) < options.gpus
         ),
         "nodes left idle (--allow-idle)": not options.allow_idle and first.cluster.nodes > 1,
         "CUDA graphs that hold experts, whose shapes differ (--cuda-graphs)": (

@@ -316,6 +316,8 @@ class ExpertWork(Spec):
     # ranks that split every expert where the request does not say: one, or as many as split the
     # dense layers
     tensor: Literal["one", "as dense"] = "one"
+    # numbers of ranks that may split every expert
+    splits: Literal["any", "one or tp", "tp"] = "any"
     kernels: Literal["loop", "grouped"] = "grouped"  # one after another, or in grouped GEMMs
     # GPU architectures on which experts with adapters are in grouped GEMMs, elsewhere one after
     # another; none: they are computed as those without

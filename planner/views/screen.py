@@ -38,7 +38,7 @@ from planner.views.view import Block, Command, Mark, View, words
 # an assumption that an option replaces: what is assumed, before its reason, and the option
 _DEFAULT = re.compile(r"(?P<what>.+?)(?=, |: | \(| with ).*\(set (?P<option>--[^)]+)\)")
 _OPTION = re.compile(r"--[a-z][a-z-]*")
-_SEARCHED = {flag(name) for name in (*LAYOUT, "stack")}
+_SEARCHED = {flag(name) for name in (*LAYOUT, "etp", "stack")}
 _UNLIKE = 0.2  # above the mean of stages, from which the slowest is named
 _PARTS = 4  # of time and of memory, the largest; the others together
 _CHANGES = {True: 2, False: 3}  # listed of what would help, and of what would make it fit

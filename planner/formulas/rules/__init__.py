@@ -15,6 +15,7 @@ RULES: tuple[Rule, ...] = (
     *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE, divide.TRACED, divide.SELECTED),
     *(divide.PLAIN, divide.LAYERS),
     *(divide.BATCH, divide.SEQUENCE, divide.SCANS, divide.CONTEXT, divide.EXPERTS),
+    divide.SPLITS,
     *(stack.MICROBATCHES, stack.SCHEDULE, stack.SHARD_GROUP, stack.SUPPORTED),
     *(state.MODULES, state.PARAMETERS, state.ACTIVATIONS),
     *(of_mechanism(each, rule) for each in MECHANISMS for rule in each.rules()),

@@ -320,6 +320,29 @@ EXPERTS = Rule(
 )
 
 
+def _split_alike(plan: Plan, c: Columns) -> Array:
+    if plan.model.routed is None or plan.stack.experts.splits == "any":
+        return ones(c)
+    etp = experts.tensor_of(plan, c.tp)
+    return (etp == c.tp) | ((etp == 1) & (plan.stack.experts.splits == "one or tp"))
+
+
+SPLITS = Rule(
+    "experts split as the stack can",
+    ("etp",),
+    _split_alike,
+    lambda plan, x: (
+        f"{plan.stack.title} splits every expert over all tensor-parallel ranks"
+        f"{' or none' if plan.stack.experts.splits == 'one or tp' else ''}; here etp is"
+        f" {float(experts.tensor_of(plan, np.float64(x.tp))):g}, tp {x.tp}"
+    ),
+    ways=lambda plan, x: (
+        "--etp 1" if plan.stack.experts.splits == "one or tp" else "",
+        f"--etp {x.tp}" if x.tp > 1 else "",
+    ),
+)
+
+
 def divided(plan: Plan, c: Columns) -> Array:
     """Whether ranks divide the heads, widths and experts of a model."""
     return _heads(plan, c) & _widths(plan, c) & _experts(plan, c)
