@@ -40,6 +40,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "tp_overlap": {"tp": 2, "sequence_parallel": True},
     "base_precision": {"lora": 16},
     "dispatcher": {"ep": 8},
+    "etp": {"tp": 2},
     "ep_overlap": {"ep": 8},
     "shard_group": {"zero": 3, "dp": 16},
     "loss_chunks": {"loss_kernel": "chunked"},  # tiles of another kernel have a fixed size
