@@ -27,7 +27,7 @@ def kept(s: StageOf) -> Phased:
     last, done = _waiting(s, s.kept.unit), _waiting(s, np.minimum(s.kept.input, s.kept.unit))
     # stages of torch reduce gradients when the schedule is over
     done = np.where(sync.stays_gathered(s.plan, s.c), 0.0, done)
-    # backward of final norm and head is over when that of the last layer begins; peaks that were
+    # backward of final norm and head is over when the last layer begins its own; peaks that were
     # measured have both where FSDP 1 holds a second layer (fms), and with a head fused in the loss
     # (fms, prime-rl)
     in_loss = s.plan.loss_kernel == "fused-linear" or s.plan.training.loss_chunks > 1
