@@ -42,7 +42,8 @@ _RELEASE = re.compile(r"\d\d\.\d\d|v\d\.\d")
 _DATED = re.compile(r"_20(\d\d)(\d\d)[_.]")
 _RL_WORDS = 2048  # of the vocabulary in a chunk of the loss of prime-rl
 _SIGMA = 0.5  # of the logarithm of lengths of documents where a row does not state it
-_ADAPTED = ("lora", "qlora", "gptq-lora")  # values of `peft` of runs that train adapters
+_METHODS = ("rslora", "dora")  # values of `peft` that are methods of adapters
+_ADAPTED = ("lora", "qlora", "gptq-lora", *_METHODS)  # values of runs that train adapters
 _LORA = ("lora", "lora_targets", "lora_dropout", "lora_precision", "lora_adapters")
 # words for communication between replicas beside compute, and what each switches off
 _BESIDE: dict[str, tuple[SyncPart, ...]] = {
@@ -321,6 +322,8 @@ def _adapters(half: Half) -> None:
         raise Skip(f"targets names {unknown[0]!r}, no matrix that is known")
     if targets:
         half.say("targets", "lora_targets", targets)
+    if words.get("peft") in _METHODS:
+        half.say("peft", "lora_method", words["peft"])
     if words.get("params_dtype") == "bf16":
         half.imply("lora_precision", "bf16", WORD + "params_dtype")
     if "fused_ops" in words:
