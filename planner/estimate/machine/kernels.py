@@ -101,8 +101,9 @@ _BLACKWELL_LIMIT = Sourced(
     8e12,
     "B/s",
     "assumed",
-    "a thread of sm_100 loads 32 bytes at once, 16 before (PTX ISA 8.8, ld.global); runs of dense"
-    " models of seven suites want 6 to 14 TB/s, docs/log/rates",
+    "a thread of sm_100 loads 256 bits at once, 128 before (llvm/llvm-project, NVPTX tests of"
+    " load-store-vectors-256); runs of dense models of seven suites want 6 to 14 TB/s,"
+    " docs/log/rates",
     "2026-11",
 )
 # of what routing moves: tokens are gathered and scattered once, activation and casts stay in
