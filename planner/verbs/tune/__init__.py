@@ -170,11 +170,11 @@ def _of_card(
 
 def _on_trainers(tried: Sequence[Attempt], jobs: int) -> list[Attempt]:
     """Each method without a stack on one with which people fine-tune: of the ways of transformers'
-    Trainer the fastest in which a micro-batch of one example fits; on one GPU else Unsloth, if it
-    fits there; else the way of the Trainer that is the least short. What none of these has runs on
-    the fastest of the usual stacks in which one fits."""
+    Trainer the fastest in which a micro-batch of one example fits; on one GPU else Unsloth or
+    torchtune, if it fits there; else the way of the Trainer that is the least short. What none of
+    these has runs on the fastest of the usual stacks in which one fits."""
     out = _on_first(list(tried), trainers, jobs)
-    out = _on_first(out, lambda options: [ALONE] if options.gpus == 1 else [], jobs)
+    out = _on_first(out, lambda options: ALONE if options.gpus == 1 else (), jobs)
     return _on_first(_on_nearest(out, jobs), lambda _: STACKS, jobs)
 
 
@@ -248,8 +248,8 @@ def _elsewhere(
     return [
         "; ".join(
             [
-                "methods run on transformers' Trainer, on one GPU on Unsloth where they fit there"
-                " alone (set --stack)",
+                "methods run on transformers' Trainer, on one GPU on Unsloth or torchtune where"
+                " they fit there alone (set --stack)",
                 *words,
             ]
         )
@@ -274,7 +274,8 @@ def _on_trainer(row: TuneMethod, options: Options, data: Data, jobs: int) -> str
         return f"{runs}, which transformers' Trainer does not: {points[0].refused}"
     if near.memory.fits:
         seconds = run_of(data, near)[0] or 0.0
-        return f"{runs}; with --stack {near.stack} it takes {show(seconds / DAY_S, 'days')}"
+        doubt = "" if near.memory.verdict == "fits" else f" and {near.memory.verdict}"
+        return f"{runs}; with --stack {near.stack} it takes {show(seconds / DAY_S, 'days')}{doubt}"
     short = show(-near.memory.headroom_bytes, "B")
     return f"{runs}; transformers' Trainer does not fit: --stack {near.stack} is {short} short"
 
