@@ -340,6 +340,7 @@ def recommend(
     jobs: int | None = ...,
     dask: str | None = ...,
     model_out: str | PathLike[str] | None = ...,
+    examples: int | str | None = ...,
     html: str | PathLike[str] | None = ...,
     scenario: str | PathLike[str] | None = ...,
     recipe: str | Sequence[str] | None = ...,

@@ -221,6 +221,25 @@ def test_wrong_questions_are_refused(words: list[str], text: str) -> None:
     refused(dpplan("recommend", *words, "--model", "gpt2"), text)
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (
+            ["--examples", "52k", "--lora", "32", "--gpu", "rtx4090", "--gpu", "l40s"],
+            "dpplan tune --model gpt2 --gpu rtx4090 --gpu l40s --max-gpus 8 --method lora --rank 32"
+            " --examples 52000",
+        ),
+        (
+            ["--lora", "16", "--base-precision", "nf4", "--days", "2", "--seq-len", "512"],
+            "dpplan tune --model gpt2 --seq-len 512 --gpu any --max-gpus 8 --method qlora --days 2"
+            " --examples N",
+        ),
+    ],
+)
+def test_questions_of_fine_tuning_name_their_command(words: list[str], command: str) -> None:
+    refused(dpplan("recommend", *words, "--model", "gpt2"), f"`{command}`")
+
+
 def test_adapters_are_answered_within_a_limit_on_gpus() -> None:
     request: dict[str, Any] = {"model": "qwen2.5-0.5b", "tokens": 5e7, "lora": 16}
     request |= {"stack": "hf-trainer", "global_batch": 8, "stack_defaults": True}

@@ -9,6 +9,8 @@ import plans
 import pytest
 from command import argv, dpplan, refused
 
+from planner import api
+from planner.error import PlanError
 from planner.estimate import evaluate, uneven
 from planner.estimate.machine import machine
 from planner.estimate.step import step_time
@@ -187,6 +189,26 @@ ALL = (
 )
 
 
+BOX: dict[str, Any] = {"model": "qwen2.5-1.5b", "gpus": 2, "lora": 16, "stack": "hf-trainer"}
+
+
+def test_two_kinds_in_one_box_keep_to_the_slower_and_the_smaller() -> None:
+    def taken(gpu: str, **other: Any) -> Any:
+        given = {**BOX, "gpu": gpu, "recompute": "full", "micro_batch": 1, **other}
+        return api.estimate(api.read_options({**given, "stack_defaults": True}))
+
+    slow, fast = taken("rtx3060-12gb"), taken("rtx4090")
+    both = taken("rtx4090", other_gpu="rtx3060-12gb", other_share="50%")
+    assert both.step.seconds == pytest.approx(slow.step.seconds, rel=0.05)
+    assert both.step.seconds > 2 * fast.step.seconds
+    assert both.memory.capacity_bytes == slow.memory.capacity_bytes
+    assert any("all keep the pace of the slower" in each for each in both.assumptions)
+    faster = taken("rtx4090", other_gpu="rtx3060-12gb", other_share="50%", split="proportional")
+    assert faster.step.seconds < both.step.seconds
+    with pytest.raises(PlanError, match="no whole number of 2 GPUs: take 1/2"):
+        taken("rtx4090", other_gpu="rtx3060-12gb", other_share="30%")
+
+
 def test_search_and_estimate_agree() -> None:
     """Factored columns of a search, and plain ones of an estimate."""
     document = dpplan("search", *REQUEST, *ALL, "--top", 1, "--json").json()
@@ -250,7 +272,7 @@ def test_text_names_the_reasons() -> None:
         (("--split", "equal"), ("--other-gpu",)),
         (
             ("--other-gpu", "a100", "--other-share", "10%"),
-            ("--other-share", "whole hosts", "1/8 = 0.125"),
+            ("--other-share", "8 hosts", "1/8 = 0.125"),
         ),
         (("--other-gpu", "a100", "--other-share", "1"), ("--other-share", "less than 1")),
         (("--other-gpu", "a101", "--other-share", "25%"), ("a101",)),

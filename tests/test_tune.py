@@ -233,7 +233,9 @@ def test_the_peak_is_that_of_the_longest_row_that_comes() -> None:
         assert any(f"rows of {tokens:,}" in note for note in document.notes) or any(
             f"micro-batches of {tokens:,}" in note for note in document.notes
         )
-        row, short = document.methods[0], {**SMALL, "seq_len": tokens, "micro_batch": 2}
+        # rows of one length that are masked as padded ones are
+        row, short = document.methods[0], {**stated, "seq_len": tokens, "packing": "padded"}
+        short["length_sigma"] = 0.5
         plain = answered(short, method="full-bf16").methods[0]
         assert row.memory is not None
         assert plain.memory is not None
@@ -326,16 +328,34 @@ def test_pages_that_can_leave_do_not_lower_the_chance_to_fit() -> None:
     assert row.memory.fit_chance > 0.95
 
 
-def test_a_method_that_the_trainer_lacks_room_for_says_so() -> None:
-    """Pipelines of Megatron-Core hold what replicas and shards of the Trainer do not."""
+def test_what_does_not_fit_on_the_trainer_names_the_stack_on_which_it_does() -> None:
+    """Shards of Megatron-Core hold what replicas of the Trainer do not: an offer, no answer."""
     given = {"model": "gemma-3-27b", "gpu": "a100-pcie-40gb", "gpus": 2, "zero": 0}
     given |= {"stack_defaults": True}
     answer = tune(TuneOptions(method="lora"), given)
-    assert answer.methods[0].stack == "megatron-core"
-    assert answer.on_trainer is not None
-    assert "transformers' Trainer does not fit" in answer.on_trainer
+    (row,) = answer.methods
+    assert row.stack == "hf-fsdp"
+    assert not row.fits
+    assert "GiB short" in view(answer).verdict
+    assert "on hf-fsdp. lora fits with --stack megatron-core" in view(answer).verdict
     alone = tune(TuneOptions(method="lora"), {**given, "stack": "hf-fsdp"})
     assert alone.on_trainer is None
+
+
+def test_what_the_trainer_does_not_run_says_so_and_why() -> None:
+    given = {**SMALL, "gpus": 2, "pp": 2}
+    answer = tune(TuneOptions(method="lora"), given)
+    assert answer.methods[0].stack not in {"hf-trainer", "hf-fsdp", "hf-deepspeed"}
+    assert "which transformers' Trainer does not: --pp" in view(answer).verdict
+
+
+def test_one_gpu_takes_unsloth_where_the_trainer_does_not_fit() -> None:
+    given = {"model": "qwen2.5-14b", "gpu": "rtx4090", "seq_len": 12288, "stack_defaults": True}
+    given |= {"micro_batch": 1, "global_batch": 1}
+    answer = tune(TuneOptions(method="qlora"), given)
+    assert answer.methods[0].stack == "unsloth"
+    assert answer.on_trainer is not None
+    assert "transformers' Trainer does not fit: --stack hf-trainer" in answer.on_trainer
 
 
 def test_methods_run_on_the_trainer_that_a_person_would_use() -> None:

@@ -31,10 +31,7 @@ _QUESTIONS = (
         " --examples 10k --length-mean 500 --seq-len 1024",
     ),
     ("LoRA of 8B on a 4090", f"tune {_8B} {_CARD} --method lora {_DATA}"),
-    (
-        "all weights of 8B on 24 GB",
-        f"tune {_8B} {_CARD} --method full-paged --loss-kernel chunked {_DATA}",
-    ),
+    ("all weights of 8B on 24 GB", f"tune {_8B} {_CARD} --method full-paged {_DATA}"),
     ("all weights of 8B on one 80 GB card", f"tune {_8B} --gpu h100 --method full-8bit {_DATA}"),
     (
         "LoRA of 70B on four 80 GB cards",

@@ -124,6 +124,12 @@ def _command(name: str) -> Any:
     return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
 
 
+_TWICE = {
+    "gpu": "is given twice; two kinds in one box or cluster are --gpu with --other-gpu and"
+    " --other-share, such as 50%, and all keep to the slower and the smaller"
+}
+
+
 class Panels(TyperCommand):
     """Help in groups: in short the common options and the verb's own, in full `--help GROUP` and
     `--help all`. An option that takes one value is given once."""
@@ -135,7 +141,8 @@ class Panels(TyperCommand):
                 parameter.is_flag and not parameter.secondary_opts
             )  # says the same again
             if not repeats and order.count(parameter) > 1:
-                raise typer.BadParameter("is given twice; give it once", ctx=ctx, param=parameter)
+                why = _TWICE.get(parameter.name or "", "is given twice; give it once")
+                raise typer.BadParameter(why, ctx=ctx, param=parameter)
         if self.get_help_option(ctx) in order:
             at = next(i for i, word in enumerate(args) if word in ctx.help_option_names)
             ctx.meta["group"] = "".join(args[at + 1 : at + 2])

@@ -94,12 +94,6 @@ def assumptions(plan: Plan) -> list[str]:
             f" longer with chance {ranks.slow_frac:.2%}, and the whole job waits for it"
             " (--slow-hosts, --slow-factor)"
         )
-    if ranks.other is not None:
-        sentences.append(
-            f"two kinds of GPUs: {ranks.other_frac:.0%} are {ranks.other.title}, {ranks.split}"
-            " split of the batch; replicas are of one kind where they can be; links, price and"
-            f" power of {plan.cluster.gpu.title}, memory of the smaller"
-        )
     if plan.lengths is not None:
         sentences.append(
             f"lengths: log-normal, mean {plan.lengths.mean_tokens:,.0f} tokens, sigma"

@@ -10,6 +10,8 @@ from planner.specs.task import TASKS
 
 # how transformers' Trainer runs, with which most people fine-tune: the plainest first
 TRAINERS = ("hf-trainer", "hf-fsdp", "hf-deepspeed")
+ALONE = ("unsloth", "torchtune")  # that people take on one GPU where the Trainer does not fit
+PERSONAL = (*TRAINERS, *ALONE)
 USUAL_SEQUENCE = 2048  # a choice: what fits most chat data, and most recipes take
 USUAL_BATCH = 16  # sequences per step: a choice, as in most published recipes for one node
 LENGTH_SOURCE = "a usual length of chat data"

@@ -20,6 +20,7 @@ from planner.inputs.software import free_choices
 from planner.inputs.task import for_task
 from planner.inputs.training import training_spec
 from planner.inputs.usual import on_chip, passed_over, refusal
+from planner.inputs.workload import two_kinds
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import PLACEMENTS, LayoutRequest
@@ -90,6 +91,7 @@ def _parts(
     model, pictured = with_images(options, model)
     cluster, assumed = cluster_spec(options)
     training, defaults = training_spec(options, model, cluster.gpu)
+    assumed = [*assumed, *two_kinds(options, cluster)]
     sentences = [*readings(options), *inferred, *trained, *headed, *pictured, *assumed]
     return (model, cluster, training), defaults, sentences
 

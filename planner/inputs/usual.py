@@ -92,15 +92,20 @@ def tried(options: Options) -> list[tuple[str, int | None]]:
     """Stack and ZeRO stage of each plan that a request without a stack is searched for: of
     fine-tuning transformers' Trainer where it has what is stated, else the usual ones that have it,
     else the first other stack that does."""
-    if is_fine_tuning(options) and (able := _able(options, _trainers(options))):
+    if is_fine_tuning(options) and (able := _able(options, _of_trainers(options))):
         return able
     usual = _usual_of(options)
     able = _able(options, usual)
     return able or [(stack.id, options.zero) for stack in able_stacks(options)[:1]] or usual[-1:]
 
 
-def _trainers(options: Options) -> list[tuple[str, int | None]]:
+def trainers(options: Options) -> list[str]:
     """Ways of transformers' Trainer; on one GPU, which shards nothing, the plain one if it can."""
+    return [stack for stack, _ in _of_trainers(options)]
+
+
+def _of_trainers(options: Options) -> list[tuple[str, int | None]]:
+    """The same with the ZeRO stage of the request."""
     pairs = [(stack, options.zero) for stack in TRAINERS]
     alone = options.gpus == 1 and options.offload in (None, "none")
     return (_able(options, pairs[:1]) if alone else []) or pairs
@@ -168,7 +173,7 @@ def passed_over(options: Options) -> list[str]:
     tuned, names = is_fine_tuning(options), [name for name, _ in tried(options)]
     if tuned and set(names) <= set(TRAINERS):
         return [f"stack: transformers' Trainer ({', '.join(names)}), {STACK_SOURCE} (set --stack)"]
-    usual = _trainers(options) if tuned else _usual_of(options)
+    usual = _of_trainers(options) if tuned else _usual_of(options)
     stack = stack_spec(usual[-1][0] if usual else STACKS[0])
     lacking = lacks(stack, vars(options))
     if not lacking or stack.id in names:

@@ -12,12 +12,15 @@ from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.hardware import GpuSpec, StorageSpec
 from planner.specs.layers import attended_of
 from planner.specs.model import ModelSpec
+from planner.specs.names import Split
 from planner.specs.options import LOADING, Options
 from planner.specs.options.numbers import number
 from planner.specs.parts import Attended
 from planner.specs.ranks import RanksSpec
 from planner.specs.training import TrainingSpec
 
+_SPLIT: Split = "equal"  # of the batch between two kinds of GPUs
+_PACE = {"equal": ", so that all keep the pace of the slower", "proportional": ""}
 _SLOW_BY = 1.1  # how much longer a slow host takes when the request does not say
 
 
@@ -33,12 +36,12 @@ def ranks_spec(options: Options, cluster: ClusterSpec, training: TrainingSpec) -
         slow_by_frac=factor - 1,
         other=other,
         other_frac=share,
-        split=options.split or "equal",
+        split=options.split or _SPLIT,
     )
 
 
 def _other(options: Options, cluster: ClusterSpec, training: TrainingSpec) -> tuple[GpuSpec, float]:
-    """The second kind of GPU and its share, which is whole hosts."""
+    """The second kind of GPU and its share: whole hosts, of a single host whole GPUs."""
     card = catalog.load("gpus", GpuSpec, options.other_gpu or "")
     if card.rate(training.precision) is None:
         raise PlanError(
@@ -59,16 +62,33 @@ def _other(options: Options, cluster: ClusterSpec, training: TrainingSpec) -> tu
             options.other_share,
             "must be more than 0 and less than 1; with one kind, name it in --gpu",
         )
-    hosts = share * cluster.nodes
-    if cluster.nodes < 2 or abs(hosts - round(hosts)) > 1e-6 or round(hosts) in (0, cluster.nodes):
-        near = min(max(round(hosts), 1), max(cluster.nodes - 1, 1))
+    # hosts of one kind each; in a single box its cards
+    many, part = (cluster.nodes, "hosts") if cluster.nodes > 1 else (cluster.gpus, "GPUs")
+    count = share * many
+    if many < 2 or abs(count - round(count)) > 1e-6 or round(count) in (0, many):
+        near = min(max(round(count), 1), max(many - 1, 1))
         raise PlanError(
             "--other-share",
             options.other_share,
-            f"a host has one kind of GPU: take whole hosts of {cluster.nodes}, "
-            f"such as {near}/{cluster.nodes} = {near / cluster.nodes:.6g}",
+            f"is no whole number of {many} {part}: take {near}/{many} = {near / many:.6g}"
+            if many > 1
+            else "needs two GPUs or more; give --gpus",
         )
     return card, share
+
+
+def two_kinds(options: Options, cluster: ClusterSpec) -> list[str]:
+    """Assumptions about GPUs of two kinds, as a sentence. Raises PlanError for an unknown kind."""
+    share = number(options, "other_share")
+    if options.other_gpu is None or share is None:
+        return []
+    split = options.split or _SPLIT
+    return [
+        f"two kinds of GPUs: {share:.0%} are"
+        f" {catalog.load('gpus', GpuSpec, options.other_gpu).title}, {split} split of the"
+        f" batch{_PACE[split]}; replicas are of one kind where they can be; links, price and power"
+        f" of {cluster.gpu.title}, memory of the smaller (--other-gpu, --other-share, --split)"
+    ]
 
 
 def packs(model: ModelSpec) -> bool:

@@ -15,7 +15,7 @@ class RanksSpec(Spec):
     )  # standard deviation of a rank's step over its mean
     slow_frac: float = Field(default=0.0, ge=0, le=1)  # chance of a host to be a slow one
     slow_by_frac: float = Field(default=0.1, ge=0, le=99)  # how much longer it computes
-    other: GpuSpec | None = None  # the GPU of the other hosts, in a cluster of two kinds
+    other: GpuSpec | None = None  # of the other hosts or, in a box, the other cards
     other_frac: float = Field(default=0.0, ge=0, lt=1)  # share of GPUs of that kind
     split: Split = (
         "equal"  # of the batch: the same for all, or whole micro-batches in proportion to speed

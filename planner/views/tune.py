@@ -344,11 +344,15 @@ def _best(r: Tuning) -> str:
     """The fastest that fits, or how far the nearest is from it."""
     row = next((row for row in r.methods if row.name == r.fastest), None)
     if row is None:
-        known = [(row.memory.headroom_bytes, row.name) for row in r.methods if row.memory]
+        known = [
+            (row.memory.headroom_bytes, row.name, f" on {row.stack}" if row.stack else "")
+            for row in r.methods
+            if row.memory
+        ]
         if not known:
             return ""
-        room, name = max(known)
-        return f"; the nearest, {name}, is {show(-room, 'B')} short"
+        room, name, stack = max(known)
+        return f"; the nearest, {name}, is {show(-room, 'B')} short{stack}"
     cost = "" if row.cost_usd is None else f", {show(row.cost_usd, 'USD')}"
     band = span(_days(row.run_low_s), _days(row.run_high_s), "days")
     return f"; the fastest is {row.name}: {_shown(row.run_s)} ({band}){cost}{_doubt(row)}"

@@ -26,6 +26,8 @@ def command(
 
     for record in (limits, request):
         refuse(record, f"recommend {question.question}")
+    if request.examples is not None:
+        recommend.of_examples_alone(given, limits, request.examples)
     with progress("requests", out.plain) as tick, workers(request.jobs, request.dask):
         document = recommend.ask(question.question, given, limits, jobs=request.jobs, progress=tick)
 

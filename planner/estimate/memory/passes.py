@@ -27,9 +27,9 @@ def kept(s: StageOf) -> Phased:
     last, done = _waiting(s, s.kept.unit), _waiting(s, np.minimum(s.kept.input, s.kept.unit))
     # stages of torch reduce gradients when the schedule is over
     done = np.where(sync.stays_gathered(s.plan, s.c), 0.0, done)
-    # backward of final norm and head is over when the last layer begins its own; peaks that were
-    # measured have both where FSDP 1 holds a second layer (fms), and with a head fused in the loss
-    # (fms, prime-rl)
+    # backward of final norm and head is over when the last layer begins its own; measured peaks
+    # have both where FSDP 1 keeps a second layer (fms), and with a head fused in the loss (fms,
+    # prime-rl)
     in_loss = s.plan.loss_kernel == "fused-linear" or s.plan.training.loss_chunks > 1
     stay = _holds_frozen(s) | (mtp_layers(s.plan) > 0) | in_loss
     inner = alive - np.where(stay, 0.0, np.maximum(ends, 0.0))

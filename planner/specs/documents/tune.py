@@ -167,8 +167,8 @@ class Tuning(Doubted):
     on_trainer: Annotated[
         str | None,
         key(
-            "that method with transformers' Trainer; null where the request names a stack or the"
-            " method runs there"
+            "that method, or of none the one that is the least short, on another stack: where the"
+            " Trainer of transformers does not run it, or it does not fit there; else null"
         ),
     ]
     notes: Annotated[list[str], key("what all rests on, as sentences")]

@@ -51,3 +51,4 @@ class RecommendOptions(Shared):
     VERBS: ClassVar = _EVERY
 
     model_out: str | None = None
+    examples: int | None = None

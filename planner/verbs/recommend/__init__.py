@@ -1,8 +1,9 @@
 """The verb `recommend`: inverse questions. Every answer is an evaluated plan with its command."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
+from planner.inputs.options import read_options
 from planner.specs.base import PlanError
 from planner.specs.documents.recommend import (
     BandwidthSweep,
@@ -14,6 +15,7 @@ from planner.specs.options import flag
 from planner.specs.options.recommend import Limits, Question
 from planner.verbs.recommend.batches import batch
 from planner.verbs.recommend.clusters import cluster
+from planner.verbs.recommend.examples import of_examples
 from planner.verbs.recommend.links import bandwidth
 from planner.verbs.recommend.models import largest, model_toml
 from planner.verbs.recommend.swaps import offload
@@ -27,6 +29,7 @@ __all__ = [
     "cluster",
     "largest",
     "model_toml",
+    "of_examples_alone",
     "offload",
     "scaled_shape",
 ]
@@ -67,6 +70,14 @@ def ask(
         return (bandwidth if question == "bandwidth" else batch)(
             request, jobs=jobs, progress=progress
         )
+
+
+def of_examples_alone(given: Mapping[str, Any], limits: Limits, examples: int) -> NoReturn:
+    """Refuse a question about examples with the command of `dpplan tune` that answers it."""
+    request = {name: value for name, value in given.items() if name not in ("gpu", "cluster")}
+    command = of_examples(read_options(request), limits, _words(given.get("gpu")), examples)
+    why = f"are data of fine-tuning, which is another question: ask `{command}`"
+    raise PlanError("--examples", examples, why)
 
 
 def _words(value: Any) -> list[str]:

@@ -40,6 +40,7 @@ from planner.verbs.prices import Bill, PriceAt, prices
 from planner.verbs.recommend import ladder
 from planner.verbs.recommend.bound import Least
 from planner.verbs.recommend.counts import ORDER, Count, cost_of, judged, rows_of, undecided
+from planner.verbs.recommend.examples import of_examples
 from planner.verbs.recommend.kinds import MOST_GPUS, Kind, kinds
 from planner.verbs.recommend.limits import checked
 from planner.verbs.recommend.without import Asked, without
@@ -65,15 +66,16 @@ def cluster(
     default every GPU of the catalogue in its usual node. Raises PlanError for a wrong request,
     such as adapters without a limit on GPUs.
     """
-    base, limits = read_options(given), checked(limits, given.get("tokens"))
-    refuse(base, "recommend cluster")
+    base = read_options(given)
     if base.lora and limits.max_gpus is None:
         raise PlanError(
             "--lora",
             base.lora,
             f"trains adapters, for which up to {MOST_GPUS:,} GPUs would be tried: state --max-gpus,"
-            f" or ask `dpplan tune --model {base.model} --gpu any --max-gpus 8 --examples N`",
+            f" or ask `{of_examples(base, limits, gpus)}`",
         )
+    limits = checked(limits, given.get("tokens"))
+    refuse(base, "recommend cluster")
     model, _ = model_spec(base.model)
     tokens = number(base, "tokens")
     default, batch = None, base.global_batch

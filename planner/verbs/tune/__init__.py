@@ -3,7 +3,7 @@ micro-batch, how long the run takes and what it costs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,13 @@ from planner.formulas.params import parameter_count
 from planner.inputs import tables
 from planner.inputs.cluster import price_of
 from planner.inputs.doubts import unflagged
-from planner.inputs.fine_tuning import TRAINERS, each_of, replicas
+from planner.inputs.fine_tuning import ALONE, PERSONAL, TRAINERS, each_of, replicas
 from planner.inputs.scenario import doubts_of
-from planner.inputs.usual import STACKS
+from planner.inputs.usual import STACKS, trainers
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET, changed
 from planner.specs.documents.batch import SizedModel
+from planner.specs.documents.estimate import Figures
 from planner.specs.documents.tune import FittingModel, TuneData, TuneMethod, Tuning
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
@@ -144,12 +145,14 @@ def _of_card(
     base, data, model = card.base, card.data, card.model
     fastest = min(cards.surest(rows), key=lambda row: row.run_s or 0.0, default=None)
     on_trainer, elsewhere = None, []
-    if fastest is not None and base.stack is None and jobs is not None:
-        of_fastest = points[rows.index(fastest)].options
-        if fastest.stack in TRAINERS:
-            elsewhere = _elsewhere(of_fastest, fastest, data, jobs)
-        else:
-            on_trainer = _on_trainer(of_fastest, fastest, data, jobs)
+    named = fastest or max(
+        (row for row in rows if row.memory is not None),
+        key=lambda row: row.memory.headroom_bytes if row.memory else 0.0,
+        default=None,
+    )
+    if named is not None and base.stack is None and jobs is not None:
+        on_trainer = _on_trainer(named, points[rows.index(named)].options, data, jobs)
+        elsewhere = _elsewhere(rows, points, data, jobs)
     return Tuning(
         schema_version=SCHEMA_VERSION,
         model=SizedModel(model.name, model.title or model.name, parameter_count(model)),
@@ -166,60 +169,115 @@ def _of_card(
 
 
 def _on_trainers(tried: Sequence[Attempt], jobs: int) -> list[Attempt]:
-    """Each method without a stack on transformers' Trainer, with which most people fine-tune: of
-    its ways those in which a micro-batch of one example fits, of these the fastest; else on the
-    fastest of the usual stacks in which one fits; of none, on the Trainer."""
-    return _on_first(_on_first(list(tried), TRAINERS, jobs), STACKS, jobs)
+    """Each method without a stack on one with which people fine-tune: of the ways of transformers'
+    Trainer the fastest in which a micro-batch of one example fits; on one GPU else Unsloth or
+    torchtune, if it fits there; else the way of the Trainer that is the least short. What none of
+    these has runs on the fastest of the usual stacks in which one fits."""
+    out = _on_first(list(tried), trainers, jobs)
+    out = _on_first(out, lambda options: ALONE if options.gpus == 1 else (), jobs)
+    return _on_first(_on_nearest(out, jobs), lambda _: STACKS, jobs)
 
 
-def _on_first(tried: list[Attempt], stacks: Sequence[str], jobs: int) -> list[Attempt]:
+def _on_nearest(tried: list[Attempt], jobs: int) -> list[Attempt]:
+    """Each method without a stack on the way of transformers' Trainer that is the least short of
+    memory; without one where none has what the request states."""
+    out = list(tried)
+    for i, each in enumerate(tried):
+        if each.base.stack is None:
+            options = each.with_micro(1)
+            near = _nearest(_on_each(options, trainers(options), jobs))
+            stack = None if near is None else near.stack
+            out[i] = replace(each, base=each.base.changed(stack=stack))
+    return out
+
+
+def _on_each(options: Options, stacks: Sequence[str], jobs: int) -> list[Point]:
+    return answer([options.changed(stack=stack) for stack in stacks], jobs=jobs)
+
+
+def _nearest(points: Sequence[Point]) -> Figures | None:
+    """The answer that is the least short of memory, None where all are refused."""
+    ran = [point.report for point in points if point.report is not None]
+    return max(ran, key=lambda figures: figures.memory.headroom_bytes, default=None)
+
+
+def _on_first(
+    tried: list[Attempt], stacks: Callable[[Options], Sequence[str]], jobs: int
+) -> list[Attempt]:
     """Each method without a stack on the plainest of the fastest of these in which it fits; without
     one where there is none."""
-    places = [i for i, each in enumerate(tried) if each.base.stack is None]
-    requests = [tried[i].with_micro(1).changed(stack=stack) for i in places for stack in stacks]
-    points = answer(requests, jobs=jobs, reasons=False)
-    for n, i in enumerate(places):
-        fitting = [
-            (point.report.step.seconds, stack)
-            for stack, point in zip(stacks, points[n * len(stacks) :], strict=False)
-            if point.report is not None and point.roomy
-        ]
-        least = min(fitting, default=(0.0, None))[0] * (1 + _ALIKE)
-        stack = next((stack for seconds, stack in fitting if seconds <= least), None)
-        tried[i] = replace(tried[i], base=tried[i].base.changed(stack=stack))
-    return tried
+    out, places = list(tried), []
+    for i, each in enumerate(tried):
+        if each.base.stack is None:
+            options = each.with_micro(1)
+            places += [(i, options.changed(stack=stack)) for stack in stacks(options)]
+    points = answer([options for _, options in places], jobs=jobs, reasons=False)
+    fitting: dict[int, list[tuple[float, str]]] = {}
+    for (i, _), point in zip(places, points, strict=True):
+        if point.report is not None and point.roomy:
+            fitting.setdefault(i, []).append((point.report.step.seconds, point.report.stack))
+    for i, runs in fitting.items():
+        least = min(runs)[0] * (1 + _ALIKE)
+        stack = next(stack for seconds, stack in runs if seconds <= least)
+        out[i] = replace(out[i], base=out[i].base.changed(stack=stack))
+    return out
 
 
-def _elsewhere(options: Options, fastest: TuneMethod, data: Data, jobs: int) -> list[str]:
-    """That methods run on transformers' Trainer, and what the fastest takes on any stack."""
-    points = answer([options.changed(stack=stack) for stack in STACKS], jobs=jobs)
-    fitting = [each.report for each in points if each.report is not None]
-    fitting = [figures for figures in fitting if figures.memory.fits]
-    best, other = min(fitting, key=lambda figures: figures.step.seconds, default=None), ""
-    if best is not None and best.step.seconds < (fastest.step_seconds or 0.0):
-        seconds = run_of(data, best)[0] or 0.0
-        other = f"; {fastest.name} takes {show(seconds / DAY_S, 'days')} with --stack {best.stack}"
+def _fits_on(options: Options, data: Data, jobs: int) -> tuple[float, str] | None:
+    """The shortest run of a request on the usual stacks of pre-training, in seconds, and its stack;
+    None where it fits on none."""
+    ran = [each.report for each in _on_each(options, STACKS, jobs) if each.report is not None]
+    fitting = [figures for figures in ran if figures.memory.fits]
+    return min(((run_of(data, each)[0] or 0.0, each.stack) for each in fitting), default=None)
+
+
+def _elsewhere(
+    rows: Sequence[TuneMethod], points: Sequence[Point], data: Data, jobs: int
+) -> list[str]:
+    """That methods run on the stacks of people who fine-tune, and what the fastest takes on others,
+    and those that do not fit."""
+    fastest = min(cards.surest(rows), key=lambda row: row.run_s or 0.0, default=None)
+    words = []
+    for row, point in zip(rows, points, strict=True):
+        if row.stack not in PERSONAL or (row.fits and row is not fastest):
+            continue
+        other = _fits_on(point.options, data, jobs)
+        if other is not None and (not row.fits or other[0] < (row.run_s or 0.0)):
+            does = "takes" if row.fits else "fits and takes"
+            words.append(f"{row.name} {does} {show(other[0] / DAY_S, 'days')} with {_flag(other)}")
     return [
-        "methods run on transformers' Trainer where they fit there, else on the fastest of the"
-        f" usual stacks (set --stack){other}"
+        "; ".join(
+            [
+                "methods run on transformers' Trainer, on one GPU on Unsloth or torchtune where"
+                " they fit there alone (set --stack)",
+                *words,
+            ]
+        )
     ]
 
 
-def _on_trainer(options: Options, fastest: TuneMethod, data: Data, jobs: int) -> str:
-    """The fastest method with transformers' Trainer, which a person without a stack would take."""
-    points = answer([options.changed(stack=name) for name in TRAINERS], jobs=jobs)
-    ran = [point.report for point in points if point.report is not None]
-    fitting = [figures for figures in ran if figures.memory.fits]
-    runs = f"{fastest.name} runs on {fastest.stack}"
-    if fitting:
-        times = {figures.stack: run_of(data, figures)[0] or 0.0 for figures in fitting}
-        best = min(times, key=lambda name: times[name])
-        return f"{runs}; with --stack {best} it takes {show(times[best] / DAY_S, 'days')}"
-    if ran:
-        near = max(ran, key=lambda figures: figures.memory.headroom_bytes)
-        short = show(-near.memory.headroom_bytes, "B")
-        return f"{runs}; transformers' Trainer does not fit: --stack {near.stack} is {short} short"
-    return f"{runs}, which transformers' Trainer does not: {points[0].refused}"
+def _flag(run: tuple[float, str]) -> str:
+    return f"--stack {run[1]}"
+
+
+def _on_trainer(row: TuneMethod, options: Options, data: Data, jobs: int) -> str | None:
+    """A method on another stack than its own: one that transformers' Trainer does not run, with the
+    Trainer; one that does not fit there, with the usual stacks of pre-training."""
+    if row.stack in TRAINERS:
+        if row.fits or (other := _fits_on(options, data, jobs)) is None:
+            return None
+        return f"{row.name} fits with {_flag(other)}: {show(other[0] / DAY_S, 'days')}"
+    points = _on_each(options, trainers(options), jobs)
+    runs = f"{row.name} runs on {row.stack}"
+    near = _nearest(points)
+    if near is None:
+        return f"{runs}, which transformers' Trainer does not: {points[0].refused}"
+    if near.memory.fits:
+        seconds = run_of(data, near)[0] or 0.0
+        doubt = "" if near.memory.verdict == "fits" else f" and {near.memory.verdict}"
+        return f"{runs}; with --stack {near.stack} it takes {show(seconds / DAY_S, 'days')}{doubt}"
+    short = show(-near.memory.headroom_bytes, "B")
+    return f"{runs}; transformers' Trainer does not fit: --stack {near.stack} is {short} short"
 
 
 def _micro_batches(

@@ -15,6 +15,7 @@ from planner.specs.options import Given
 from planner.specs.options.recommend import GOALS, Goal, Limits, least_chance
 from planner.specs.options.tune import ANY
 
+_TWO = 2  # kinds that one box may have
 Place = tuple[int, TuneMethod]  # a card and a method on it
 
 
@@ -33,6 +34,11 @@ def every(given: Mapping[str, Any], limits: Limits) -> tuple[list[Given], list[s
             )
         kinds, left_out = _priced(given)
     if limits.max_gpus is None:
+        if len(kinds) == _TWO and int(given.get("gpus") or 1) >= _TWO:
+            left_out.append(
+                "each kind of GPU by itself; of both in one box, ask for --gpu"
+                f" {kinds[0]} --other-gpu {kinds[1]} --other-share 50%"
+            )
         return [_on(given, gpu=kind) for kind in kinds], left_out
     if given.get("nodes") is not None:
         raise PlanError("--nodes", given["nodes"], "goes with no --max-gpus; give --gpus")

@@ -90,5 +90,6 @@ def _why(point: Point) -> str | None:
         return None
     memory = point.report.memory
     if memory.headroom_bytes < 0:
-        return f"{show(-memory.headroom_bytes, 'B')} short of GPU memory"
+        short = show(-memory.headroom_bytes, "B")
+        return f"{short} short of GPU memory with --stack {point.report.stack}"
     return "host memory does not suffice"
