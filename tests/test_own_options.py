@@ -50,6 +50,7 @@ ELSEWHERE = {
     "mcp port": "test_agents",
     **dict.fromkeys(("prices update", "prices feed"), "test_prices_fetched"),
     "preflight folder": "test_preflight",
+    "recommend examples": "test_recommend",
     **{
         f"serve {name}": "test_web_connections"
         for name in ("host", "port", "allow_host", "token_file")

@@ -30,7 +30,8 @@ class Tool:
     """A tool of the server.
 
     verb: the verb that answers; says: when an agent asks it; words: values of the verb's words that
-    are fixed; tables: whether its tables come before its sentences; reads: it reads files.
+    are fixed; tables: whether its tables come before its sentences; reads: it reads files; unlisted:
+    options of its verb that are taken by name only, as those of every request are.
     """
 
     name: str
@@ -39,8 +40,11 @@ class Tool:
     words: tuple[str, ...] = ()
     tables: bool = False
     reads: bool = False
+    unlisted: tuple[str, ...] = ()
 
 
+# details of the engine and of lengths, whose defaults are the framework's
+_OF_ENGINES = ("response_sigma", "old_logprobs", "generation_memory", "generation_offload")
 _TOOLS = (
     Tool(
         "estimate",
@@ -69,7 +73,12 @@ _TOOLS = (
         " and what they cost.",
         tables=True,
     ),
-    Tool("rl", "rl", "A step of reinforcement learning (GRPO, PPO, ...): time, memory, GPU split."),
+    Tool(
+        "rl",
+        "rl",
+        "A step of reinforcement learning (GRPO, PPO, ...): time, memory, GPU split.",
+        unlisted=_OF_ENGINES,
+    ),
     Tool(
         "read_recipe",
         "read",
@@ -126,7 +135,7 @@ def input_schema(tool: Tool, files: bool) -> dict[str, Any]:
     shown = {
         name: {**schemas[name], "description": row.brief}
         for name, row in table.items()
-        if row.says.brief or request.get(name) != row
+        if (row.says.brief or request.get(name) != row) and name not in tool.unlisted
     }
     for schema in shown.values():
         schema.pop("examples", None)
