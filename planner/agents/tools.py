@@ -31,7 +31,7 @@ class Tool:
 
     verb: the verb that answers; says: when an agent asks it; words: values of the verb's words that
     are fixed; tables: whether its tables come before its sentences; reads: it reads files; unlisted:
-    options of its verb that are taken by name only, as those of every request are.
+    options of its verb that no schema lists, though they are taken by name.
     """
 
     name: str
