@@ -30,8 +30,8 @@ class Tool:
     """A tool of the server.
 
     verb: the verb that answers; says: when an agent asks it; words: values of the verb's words that
-    are fixed; tables: whether its tables come before its sentences; reads: it reads files; unlisted:
-    options of its verb that no schema lists, though they are taken by name.
+    are fixed; tables: whether its tables come before its sentences; reads: it reads files;
+    unlisted: options of its verb that no schema lists, though they are taken by name.
     """
 
     name: str
