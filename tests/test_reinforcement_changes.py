@@ -65,6 +65,7 @@ def test_changes_are_the_requests_that_they_say() -> None:
     ("more", "field"),
     [
         ({"reward_model": "llama-3.1-405b", "scoring_gpus": 1}, "--scoring-gpus"),
+        ({"reward_model": "no-such-model"}, "--reward-model"),
         ({"scoring_gpus": 1, "reference": "no"}, "--scoring-gpus"),
         ({"generation_engine": "transformers", "ahead": 1}, "--ahead"),
         ({"prompt_length": 40_000}, "--prompt-length"),

@@ -20,6 +20,7 @@ from planner.ledger import total
 from planner.specs.data import LengthsSpec
 from planner.specs.plan import Plan
 from planner.specs.ranks import RanksSpec
+from planner.views.estimate import title_of
 
 # wide enough to be limited by its products, not by launching kernels
 WIDE = plans.model(hidden=4096, heads=32, kv_heads=32, head_dim=128, ffn_hidden=11008)
@@ -203,9 +204,10 @@ def test_two_kinds_in_one_box_keep_to_the_slower_and_the_smaller() -> None:
     assert both.step.seconds > 2 * fast.step.seconds
     assert both.memory.capacity_bytes == slow.memory.capacity_bytes
     assert any("all keep the pace of the slower" in each for each in both.assumptions)
+    assert title_of(both).endswith("2 x NVIDIA GeForce RTX 4090, 50% of them rtx3060-12gb")
     faster = taken("rtx4090", other_gpu="rtx3060-12gb", other_share="50%", split="proportional")
     assert faster.step.seconds < both.step.seconds
-    with pytest.raises(PlanError, match="no whole number of 2 GPUs: take 1/2"):
+    with pytest.raises(PlanError, match="must be whole GPUs, of 2 here: take 1/2"):
         taken("rtx4090", other_gpu="rtx3060-12gb", other_share="30%")
 
 
@@ -272,7 +274,7 @@ def test_text_names_the_reasons() -> None:
         (("--split", "equal"), ("--other-gpu",)),
         (
             ("--other-gpu", "a100", "--other-share", "10%"),
-            ("--other-share", "8 hosts", "1/8 = 0.125"),
+            ("--other-share", "whole hosts, of 8 here", "1/8 = 0.125"),
         ),
         (("--other-gpu", "a100", "--other-share", "1"), ("--other-share", "less than 1")),
         (("--other-gpu", "a101", "--other-share", "25%"), ("a101",)),

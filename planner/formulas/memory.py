@@ -176,7 +176,7 @@ def chunked_loss_bytes(
     equation="T h i + e (min(T, N) W + c (n min(V / t, W) + min(T, N)) h), n = 2 beyond one tile",
     source=(
         "ChunkedLogProbFunction.backward of trl/kernels/chunked_logprob.py: the loop holds a tile's"
-        " weights until those of the next are cast"
+        " weights until the next tile's are cast"
     ),
 )
 def tiled_logits_bytes(

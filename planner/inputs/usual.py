@@ -105,7 +105,7 @@ def trainers(options: Options) -> list[str]:
 
 
 def _of_trainers(options: Options) -> list[tuple[str, int | None]]:
-    """The same with the ZeRO stage of the request."""
+    """Ways of transformers' Trainer, each with the ZeRO stage of the request."""
     pairs = [(stack, options.zero) for stack in TRAINERS]
     alone = options.gpus == 1 and options.offload in (None, "none")
     return (_able(options, pairs[:1]) if alone else []) or pairs

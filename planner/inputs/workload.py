@@ -70,7 +70,7 @@ def _other(options: Options, cluster: ClusterSpec, training: TrainingSpec) -> tu
         raise PlanError(
             "--other-share",
             options.other_share,
-            f"is no whole number of {many} {part}: take {near}/{many} = {near / many:.6g}"
+            f"must be whole {part}, of {many} here: take {near}/{many} = {near / many:.6g}"
             if many > 1
             else "needs two GPUs or more; give --gpus",
         )

@@ -12,22 +12,22 @@ from planner.rl.splits import Training, Tried, try_split, with_engine
 from planner.rl.step import Pools
 from planner.specs.base import PlanError
 
-_WORTH = 0.02  # of a step, from which on a change is said
+_WORTH = 0.02  # least share of a step that a listed change gains
 _MOST_CHANGES = 5
 
 
 def evaluated(request: Request, best: Tried, tried: list[Tried]) -> list[RlChange]:
     """Changes of the request that make the step fit, or faster. All but more GPUs keep the layout
     that trains."""
-    assert best.found is not None
-    here, out = best.found.step, list[RlChange]()
+    assert best.chosen is not None
+    here, out = best.chosen.step, list[RlChange]()
     for words, update, pools, training in _candidates(request, best, tried):
         settings = request.own.changed(**{n: v for n, v in update.items() if n != "gpus"})
         options = request.options.changed(gpus=update.get("gpus", request.options.gpus))
         try:
             other = request_of(settings, options)
             step = (
-                try_split(other, pools).found
+                try_split(other, pools).chosen
                 if training is None
                 else with_engine(other, pools, training)
             )
@@ -58,10 +58,10 @@ _Candidate = tuple[str, dict[str, Any], Pools, Training | None]
 
 
 def _candidates(request: Request, best: Tried, tried: list[Tried]) -> Iterator[_Candidate]:
-    """Changes in words and as options, the split that they have and the training that they keep;
-    None: that is searched again."""
-    assert best.found is not None
-    settings, pools, training = request.own, best.pools, best.found.training
+    """Changes in words and as options, their split, and the training that they keep; None where
+    training is searched again."""
+    assert best.chosen is not None
+    settings, pools, training = request.own, best.pools, best.chosen.training
     if request.engine.in_process:
         yield "vLLM in place of transformers", {"generation_engine": "vllm"}, pools, None
     else:
@@ -70,7 +70,7 @@ def _candidates(request: Request, best: Tried, tried: list[Tried]) -> Iterator[_
             yield words, update, pools, training
     for words, update in _of_phases(request, colocated=pools.colocated):
         yield words, update, pools, training
-    if not best.found.step.fits and not settings.generation_gpus:
+    if not best.chosen.step.fits and not settings.generation_gpus:
         gpus = 2 * request.options.gpus
         left = gpus - pools.scoring
         whole = Pools(left, left, colocated=True, scoring=pools.scoring)
@@ -80,10 +80,10 @@ def _candidates(request: Request, best: Tried, tried: list[Tried]) -> Iterator[_
 def _ahead(settings: RlOptions, tried: list[Tried]) -> Iterator[_Candidate]:
     """Each split with generation one step ahead."""
     for split in tried if not settings.ahead else ():
-        if split.found is not None and not split.pools.colocated:
+        if split.chosen is not None and not split.pools.colocated:
             words = f"one step ahead on {split.pools.generation:,} GPUs that generate"
             update = {"ahead": 1, "generation_gpus": split.pools.generation}
-            yield words, update, split.pools, split.found.training
+            yield words, update, split.pools, split.chosen.training
 
 
 def _of_engines(settings: RlOptions) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -101,5 +101,5 @@ def _of_phases(request: Request, *, colocated: bool) -> Iterator[tuple[str, dict
         moved: dict[str, Any] = {"generation_offload": "both"}
         yield "states on the host while engines generate", moved
         if request.framework.sleeps and not request.engine.in_process:
-            words = f"the same, and engines with {ALONE:.0%} of the memory"
+            words = f"states on the host meanwhile, and engines with {ALONE:.0%} of the memory"
             yield words, {**moved, "generation_memory": ALONE}

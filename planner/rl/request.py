@@ -131,9 +131,17 @@ def _scorers(settings: RlOptions, model: ModelSpec, *, referred: bool) -> Iterat
         alone = 0 if settings.reward_model else gpus
         yield Scorer(REFERENCE, 1.0, alone, "old log-probabilities")
     if settings.reward_model is not None:
-        rewards = model_spec(settings.reward_model)[0]
+        rewards = _named(settings.reward_model)
         size = parameter_count(rewards) / parameter_count(model)
         yield Scorer("reward model", size, gpus, "generation")
+
+
+def _named(name: str) -> ModelSpec:
+    """The reward model of a request. Raises PlanError."""
+    try:
+        return model_spec(name)[0]
+    except PlanError as error:
+        raise PlanError("--reward-model", error.value, error.remedy) from None
 
 
 def check_frozen(request: Request) -> None:

@@ -55,13 +55,13 @@ class Tried:
     """A split with its step, or why there is none."""
 
     pools: Pools
-    found: Step | None = None
+    chosen: Step | None = None
     why: str | None = None
 
     @property
     def order(self) -> tuple[bool, float]:
         """Sort key: splits that fit first, then by time."""
-        return _order(self.found)
+        return _order(self.chosen)
 
 
 def _order(step: Step | None) -> tuple[bool, float]:

@@ -44,18 +44,18 @@ def answer(settings: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement
     check_frozen(request)
     tried = [try_split(request, pools) for pools in splits(request)]
     shared = [split for split in tried if split.pools.colocated]
-    takes = request.framework.colocated and shared and shared[0].found is not None
+    takes = request.framework.colocated and shared and shared[0].chosen is not None
     taken = shared[0] if takes else min(tried, key=lambda split: split.order)
-    if taken.found is None:
+    if taken.chosen is None:
         raise PlanError("--gpus", request.options.gpus, f"has no split that trains: {taken.why}")
     document = changed(
-        _document(request, taken.pools, taken.found, tried),
+        _document(request, taken.pools, taken.chosen, tried),
         changes=evaluated(request, taken, tried),
     )
     if not settings.explain:
         return document, None
     with recording("step of reinforcement learning") as tree:
-        train, engine = taken.found.training.estimates, taken.found.engine
+        train, engine = taken.chosen.training.estimates, taken.chosen.engine
         estimate.rl_step(train, engine, request.job, taken.pools, keeps_of(request), loop())
     return changed(document, explain=nested(tree)), tree
 
@@ -64,9 +64,9 @@ def step_of(settings: RlOptions, options: Options) -> Step:
     """The step of a request, on all GPUs in turn where it names none that only generate. Raises
     PlanError where it is wrong or no layout trains."""
     tried = try_split(request := request_of(settings, options), splits(request)[0])
-    if tried.found is None:
+    if tried.chosen is None:
         raise PlanError("--gpus", options.gpus, f"has no layout that trains: {tried.why}")
-    return tried.found
+    return tried.chosen
 
 
 def _document(request: Request, pools: Pools, best: Step, tried: list[Tried]) -> Reinforcement:
@@ -134,7 +134,7 @@ def _document(request: Request, pools: Pools, best: Step, tried: list[Tried]) ->
             command=training.command,
             forward_s=estimate.forward_s(train),
         ),
-        splits=[_split(split, split.found is best) for split in tried],
+        splits=[_split(split, split.chosen is best) for split in tried],
         changes=[],
         usd_per_1000_steps=None
         if price is None
@@ -167,7 +167,7 @@ def _band(step: RlStep, phases: list[RlPhase], end: str) -> float:
 
 
 def _split(split: Tried, taken: bool) -> RlSplit:
-    pools, best = split.pools, split.found
+    pools, best = split.pools, split.chosen
     step = None if best is None else best.step
     parts = {} if step is None else {phase.name: phase.seconds for phase in step.phases}
     training = sum(s for name, s in parts.items() if name not in (*estimate.OF_ENGINE, "refit"))
@@ -195,10 +195,10 @@ def _otherwise(request: Request, pools: Pools, step: RlStep) -> str | None:
     decides = f"The default mean of {job.response:,.0f} tokens decides: with"
     flag = f"--response-length {longer}"
     other = try_split(replace(request, job=job.of_lengths(longer, job.longest)), pools)
-    if other.found is None:
+    if other.chosen is None:
         return f"{decides} {flag} no layout trains ({other.why})."
-    fits = " and does not fit" if step.fits and not other.found.step.fits else ""
-    return f"{decides} {flag} a step takes {show(other.found.step.seconds, 's')}{fits}."
+    fits = " and does not fit" if step.fits and not other.chosen.step.fits else ""
+    return f"{decides} {flag} a step takes {show(other.chosen.step.seconds, 's')}{fits}."
 
 
 def _notes(request: Request) -> list[str]:

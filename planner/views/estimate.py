@@ -28,8 +28,10 @@ BY_STEP = "by step time; of those within the noise of measured runs, the simpler
 
 
 def title_of(r: Report) -> str:
-    """The model and the GPUs."""
-    return f"{r.model.title} on {r.cluster.gpus:,} x {r.cluster.gpu_title}"
+    """The model and the GPUs, of both kinds where there are two."""
+    mixed = r.stragglers.mixed if isinstance(r, Estimate) and r.stragglers else None
+    other = f", {mixed.share:.0%} of them {mixed.gpu}" if mixed else ""
+    return f"{r.model.title} on {r.cluster.gpus:,} x {r.cluster.gpu_title}{other}"
 
 
 def answer_block(r: Estimate) -> Block:

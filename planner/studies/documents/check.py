@@ -55,7 +55,7 @@ class Shortage(Document):
         float | None, key("reserved by torch's allocator and held by no tensor", "B")
     ]
     allocated_bytes: Annotated[float | None, key("held by tensors before", "B")]
-    free_bytes: Annotated[float | None, key("of the GPU that nobody held", "B")]
+    free_bytes: Annotated[float | None, key("free on the GPU", "B")]
     process_bytes: Annotated[float | None, key("of the GPU that the process held", "B")]
     capacity_bytes: Annotated[float | None, key("of the GPU, as torch counts", "B")]
     gpus: Annotated[int, key("messages alike, of other GPUs or repeated")]

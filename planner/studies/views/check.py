@@ -174,7 +174,10 @@ def _out_of_memory(o: OutOfMemory, predicted: Estimate | None) -> list[Block]:
         )
     ]
     if predicted is not None:
-        blocks += [change_block("To make it fit", predicted, change) for change in o.changes]
+        blocks += [
+            change_block(f"Change {number} that makes it fit", predicted, change)
+            for number, change in enumerate(o.changes, 1)
+        ]
     if o.card:
         price = (
             "" if o.card.usd_per_hour is None else f", {show(o.card.usd_per_hour, 'USD')} an hour"
