@@ -9,7 +9,7 @@ The options of a request are `Options`, in the parts of this folder; options of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from planner.specs.names import Objective
@@ -113,4 +113,4 @@ class Options(  # fields come in the order of the parts from the last to the fir
         kept = {name: source for name, source in self.origins.items() if name not in new}
         more = {name: origin for name, value in new.items() if value != table[name].default}
         left = {name: why for name, why in self.undecided.items() if name not in update}
-        return replace(self, **{"origins": {**kept, **more}, "undecided": left, **update})
+        return super().changed(**{"origins": {**kept, **more}, "undecided": left, **update})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, ClassVar, Self
 
 from planner.error import PlanError
@@ -19,22 +19,44 @@ class Record:
     WHY_NOT: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
+        self._check(rows(type(self)))
+
+    def _check(self, names: Iterable[str]) -> None:
+        """Checks the values of these options, and puts each in its one spelling."""
         from planner.specs.options.checked import checked
 
-        mine = self.__dict__
-        table = rows(type(self)).items()
-        given = {n: mine[n] for n, row in table if mine[n] is not row.default}
-        for name, value in checked(type(self), given).items():
-            object.__setattr__(self, name, value)
+        mine, table = self.__dict__, rows(type(self))
+        given = {n: mine[n] for n in names if mine[n] is not table[n].default}
+        mine.update(checked(type(self), given))
 
     def given(self) -> dict[str, Any]:
         """Options that differ from their default, by name."""
-        values = ((row, getattr(self, name)) for name, row in rows(type(self)).items())
-        return {row.name: value for row, value in values if value != row.default}
+        kind: Any = type(self)
+        values = ((name, self.__dict__[name], default) for name, default in _usual(kind))
+        return {name: v for name, v, usual in values if v is not usual and v != usual}
 
     def changed(self, **update: Any) -> Self:
-        """The record with other values of some options."""
-        return dataclasses.replace(self, **update)  # type: ignore[type-var]
+        """The record with other values of some options. Only these are checked: the others are."""
+        mine = self.__dict__
+        if not update.keys() <= mine.keys():
+            raise TypeError(f"no fields of {type(self).__name__}: {update.keys() - mine.keys()}")
+        kind: Any = type(self)
+        out: Self = object.__new__(kind)
+        out.__dict__.update(mine, **update)
+        out._check(dict.fromkeys([*_needed(kind), *(n for n in update if n in rows(kind))]))
+        return out
+
+
+@cache
+def _usual(record: type) -> list[tuple[str, Any]]:
+    """Names and defaults of a record's options."""
+    return [(name, row.default) for name, row in rows(record).items()]
+
+
+@cache
+def _needed(record: type) -> list[str]:
+    """Options without a default, which pydantic wants beside any other."""
+    return [name for name, row in rows(record).items() if row.is_needed]
 
 
 def refuse(record: Record, verb: str, besides: str = "") -> None:
