@@ -231,7 +231,8 @@ def test_memory_grows_with_the_micro_batch_and_the_sequence(
         return float(evaluate(planned, Columns.of([layout])).memory.peak[0])
 
     here = needed(size, 512)
-    assert needed(size + 1, 512) >= here
+    # Megatron's fused softmax takes fours of attention matrices, and keeps less than torch's
+    assert needed(size + 4, 512) >= here
     assert needed(size, 1024) >= here
     if needed(size, 1024) == here:  # a step bound by its states is not bound by tokens
         assert needed(64 * size, 4096) > here
