@@ -17,7 +17,8 @@ _FILE = Path(__file__).with_name("reinforcement.toml")
 def loop() -> Loop:
     """Overhead of a loop over its parts."""
     spec = frameworks().loop
-    return Loop(float(spec.generation), float(spec.passes), float(spec.refit))
+    values = (spec.generation, spec.passes, spec.refit, spec.response)
+    return Loop(*map(float, values))
 
 
 @cache

@@ -113,7 +113,7 @@ def request_of(settings: RlOptions, options: Options) -> Request:
         longest=float(longest),
         old_logprobs=scored if settings.old_logprobs is None else settings.old_logprobs == "yes",
         critic=settings.algorithm in HAS_CRITIC,
-        reward_s=number(settings, "reward_time") or 0.0,
+        reward_s=number(settings, "reward_time"),
         ahead=settings.ahead,
         partial=settings.partial_rollout,
         scorers=tuple(_scorers(settings, model, referred=referred)),

@@ -41,6 +41,7 @@ class LoopSpec(Spec):
     generation: Number
     passes: Number
     refit: BytesPerSecond
+    response: _Seconds  # on the host, of each response
 
 
 class FrameworkSpec(Spec):
@@ -95,7 +96,7 @@ class Job:
     longest: float  # response that is allowed
     old_logprobs: bool
     critic: bool
-    reward_s: float
+    reward_s: float | None  # None: of rules on the host
     ahead: int  # steps that generation may be ahead of training
     partial: bool = False  # responses that are not done go on in the next step
     scorers: tuple[Scorer, ...] = ()

@@ -110,6 +110,9 @@ def _stacks(request: Request) -> tuple[str, ...]:
 def _trained(request: Request, pools: Pools, stack: str) -> Training:
     """The training step: packed rows of prompts and responses. Raises PlanError."""
     options = request.options.changed(stack=stack)
+    if "stack_defaults" not in options.given():
+        # loops of reinforcement learning offer few of the kernels that a search would choose from
+        options = options.changed(stack_defaults=True)
     stays = pools.colocated and not request.framework.sleeps and not request.engine.in_process
     if stays and options.headroom is None:
         beside = min(_share(request, pools), _MOST_FREE)

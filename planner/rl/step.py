@@ -57,12 +57,14 @@ class Keeps:
 
 @dataclass(frozen=True)
 class Loop:
-    """Overhead of a loop over its parts: factors of generation and of passes over responses, and
-    the most bytes per second at which a GPU receives new weights."""
+    """Overhead of a loop over its parts: factors of generation and of passes over responses, the
+    most bytes per second at which a GPU receives new weights, and seconds on the host for each
+    response between generation and passes."""
 
     generation: float = 1.0
     passes: float = 1.0
     refit_rate: float = math.inf
+    response_s: float = 0.0
 
 
 _PARTS_ALONE = Loop()
@@ -173,7 +175,7 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         steady = formulas.full_s(each + under_way, under_way, job.response, pace)
         seconds = formulas.ahead_s(full + drain, steady, float(job.ahead))
         if job.partial:
-            seconds = formulas.steady_s(each, running, job.response, token)
+            seconds = formulas.steady_s(each, under_way, job.response, pace)
     with section("prompts"):
         read = job.sequences if engine.in_process else job.prompts
         prompts = read / engines * job.prompt
@@ -248,7 +250,7 @@ def rl_step(
     generating = "all" if pools.colocated else "generation"
     timed_phases = [
         ("generation", generating, loop.generation * generation.seconds),
-        ("reward", generating, job.reward_s),
+        ("reward", generating, _reward_s(job, loop)),
         ("old log-probabilities", here, passes * job.old_logprobs),
         *_scored(job, pools, passes, loop.generation * generation.seconds),
         ("values", here, passes * job.critic),
@@ -273,6 +275,11 @@ def rl_step(
         shortfall_bytes=max(most - usable, 0.0),
         beside=beside,
     )
+
+
+def _reward_s(job: Job, loop: Loop) -> float:
+    """Seconds of rewards and advantages: as stated, else those of rules on the host."""
+    return loop.response_s * job.sequences if job.reward_s is None else job.reward_s
 
 
 def _bytes_of(train: Estimates, names: tuple[str, ...]) -> float:

@@ -219,7 +219,10 @@ def _notes(request: Request) -> list[str]:
         "prompts: read once for all responses to them, as engines with prefix caching do",
     ]
     if settings.reward_time is None:
-        sentences.append("reward: no time of its own (--reward-time)")
+        sentences.append(
+            f"reward: by rules on the host, {show(taken.response_s, 's')} a response"
+            " (--reward-time)"
+        )
     if job.partial:
         sentences.append("responses that are not done go on in the next step (--partial-rollout)")
     for scorer in job.scorers:
