@@ -145,3 +145,13 @@ def reinforcement_step_s(
 def there_and_back_s(moved_bytes: Array, host_bytes_per_s: Array) -> Array:
     """Time of copies of one GPU's bytes to host memory and back."""
     return 2 * moved_bytes / host_bytes_per_s
+
+
+@formula(
+    unit="s",
+    equation="tokens bytes / rate",
+    source="one process packs, copies and sends the batch of a pass: DataProto.__getstate__ of verl",
+)
+def handed_s(padded_tokens: Array, token_bytes: Array, bytes_per_s: Array) -> Array:
+    """Time in which a controller hands rows, padded to the longest, to the workers of a pass."""
+    return padded_tokens * token_bytes / bytes_per_s

@@ -173,11 +173,11 @@ def with_engine(request: Request, pools: Pools, training: Training) -> Step:
             remedy = f"does not divide the {pools.generation:,} GPUs that generate"
             raise PlanError("--generation-tp", settings.generation_tp, remedy)
         degrees = [settings.generation_tp]
-    keeps = keeps_of(request)
+    keeps, overhead = keeps_of(request), loop(request.framework)
     steps = []
     for tp in degrees:
         engine = _engine(request, tp, pools)
-        step = estimate.rl_step(training.estimates, engine, request.job, pools, keeps, loop())
+        step = estimate.rl_step(training.estimates, engine, request.job, pools, keeps, overhead)
         steps.append(Step(training, engine, step))
     return min(steps, key=_order)
 

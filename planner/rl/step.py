@@ -57,14 +57,17 @@ class Keeps:
 
 @dataclass(frozen=True)
 class Loop:
-    """Overhead of a loop over its parts: factors of generation and of passes over responses, the
-    most bytes per second at which a GPU receives new weights, and seconds on the host for each
-    response between generation and passes."""
+    """Overhead of a loop over its parts: seconds on the host beside each token of an engine, a
+    factor of passes over responses, the most bytes per second at which a GPU receives new weights,
+    seconds on the host for each response between generation and passes, and bytes of each token of
+    padded rows that one process hands to the trainers before a pass, at a rate."""
 
-    generation: float = 1.0
+    token_s: float = 0.0
     passes: float = 1.0
     refit_rate: float = math.inf
     response_s: float = 0.0
+    row_bytes: float = 0.0
+    row_rate: float = math.inf
 
 
 _PARTS_ALONE = Loop()
@@ -240,19 +243,23 @@ def rl_step(
         free = max(0.0, 1 - stays / float(plan.cluster.gpu.usable_memory))
         whole = first(train.table.zero) < _SHARDED
         engine = replace(engine, budget_frac=free, shares_weights=whole)
+    else:
+        engine = replace(engine, step_s=engine.step_s + loop.token_s)
     generation = generate(plan, m, engine, job, pools)
     with section("passes over the responses"):
         updates = job.epochs * job.trained / job.batch
-        passes = loop.passes * job.trained / job.batch * forward_s(train)
-        training = loop.passes * updates * first(train.time.seconds)
+        padded = job.trained * (job.prompt + job.longest)
+        handed = float(formulas.handed_s(padded, loop.row_bytes, loop.row_rate))
+        passes = loop.passes * job.trained / job.batch * forward_s(train) + handed
+        training = loop.passes * updates * first(train.time.seconds) + handed
     memory = _phase_bytes(train, generation, job, pools, keeps)
     here = "all" if pools.colocated else "training"
     generating = "all" if pools.colocated else "generation"
     timed_phases = [
-        ("generation", generating, loop.generation * generation.seconds),
+        ("generation", generating, generation.seconds),
         ("reward", generating, _reward_s(job, loop)),
         ("old log-probabilities", here, passes * job.old_logprobs),
-        *_scored(job, pools, passes, loop.generation * generation.seconds),
+        *_scored(job, pools, passes, generation.seconds),
         ("values", here, passes * job.critic),
         ("training", here, training),
         ("training of the critic", here, training * job.critic),

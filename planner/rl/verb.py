@@ -56,7 +56,8 @@ def answer(settings: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement
         return document, None
     with recording("step of reinforcement learning") as tree:
         train, engine = taken.chosen.training.estimates, taken.chosen.engine
-        estimate.rl_step(train, engine, request.job, taken.pools, keeps_of(request), loop())
+        keeps, overhead = keeps_of(request), loop(request.framework)
+        estimate.rl_step(train, engine, request.job, taken.pools, keeps, overhead)
     return changed(document, explain=nested(tree)), tree
 
 
@@ -203,7 +204,7 @@ def _otherwise(request: Request, pools: Pools, step: RlStep) -> str | None:
 
 def _notes(request: Request) -> list[str]:
     """Notes on assumptions of the answer."""
-    settings, job, taken = request.own, request.job, loop()
+    settings, job, taken = request.own, request.job, loop(request.framework)
     referred = any(scorer.name == REFERENCE for scorer in job.scorers)
     longest = f"{job.longest:,.0f} tokens at most"
     moved = f"{', '.join(request.moves)} leave" if request.moves else "nothing leaves"
@@ -214,8 +215,9 @@ def _notes(request: Request) -> list[str]:
         f" {'sleeps' if request.framework.sleeps else 'stays on the GPU'} while others work,"
         f" {moved} the GPU during generation ({request.framework.source})",
         f"reference policy: {'scores every response' if referred else 'none'} (--reference)",
-        f"loop: generation takes {taken.generation:g} times a server's, passes {taken.passes:g}"
-        " times those of pre-training (measured with NeMo RL, planner/rl/reinforcement.toml)",
+        f"loop: a token takes {show(taken.token_s, 's')} more on the host than a server's, passes"
+        f" {taken.passes:g} times those of pre-training (measured with NeMo RL,"
+        " planner/rl/reinforcement.toml)",
         "prompts: read once for all responses to them, as engines with prefix caching do",
     ]
     if settings.reward_time is None:
