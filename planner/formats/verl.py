@@ -7,6 +7,7 @@ optimizer step is what is planned here.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +18,10 @@ from planner.formats.shell import script
 from planner.formats.target import GATHERED, SHARDED, PlanToWrite, Target, theirs
 from planner.inputs.readers import yaml_places
 
-_PROGRAM = re.compile(r"\bverl\.trainer\.(?:main\b|main_ppo|\w*sft_trainer\w*)")
+_PROGRAM = re.compile(
+    r"\bverl\.trainer\.(?:main\b|main_ppo|\w*sft_trainer\w*)"
+    r"|\b(?:fully_async|one_step_off)_policy\.\w*main\w*"
+)
 # of the policy, in the words of verl, EasyR1 and SkyRL, whatever script is started
 _POLICY = re.compile(r"(?:^|\s)\+{0,2}(?:actor_rollout_ref|worker\.actor|trainer\.policy)\.[\w.]+=")
 _PAIR = re.compile(r"\+{0,2}([A-Za-z_][\w.@/-]*)=(.*)", re.S)
@@ -36,7 +40,7 @@ _E = "engine."
 _OTHERS = re.compile(
     r"actor_rollout_ref\.(?:rollout|ref|hybrid_engine|nccl_timeout)\b|critic\.|reward|algorithm\.|"
     r"custom_reward|ray_|global_profiler|transfer_queue|async_training|"
-    r"rllm[./]|agent\.|env\.|generator\.|environment\.|trainer\.(?:algorithm|critic|ref)\."
+    r"rollout\.|rllm[./]|agent\.|env\.|generator\.|environment\.|trainer\.(?:algorithm|critic|ref)\."
 )
 
 
@@ -216,9 +220,36 @@ def _whole_step(answer: Answer) -> None:
     whole_step["generation_offload"] = _offload(answer)
     if batch := answer.option("global_batch"):
         whole_step["update_batch"] = batch
+    whole_step |= _apart(answer)
     if not any(answer.get(name) for name in _DYNAMIC):  # it counts sequences, not packed rows
         whole_step["micro_batch"] = None
     rl.say(answer, whole_step, "this is the actor's optimizer step")
+
+
+_ASYNC, _TIMES = "async_training.", "trigger_parameter_sync_step"
+
+
+def _apart(answer: Answer) -> dict[str, Any]:
+    """Options of engines on GPUs of their own: one step ahead, or as far as its fully asynchronous
+    trainer lets them. Empty where engines and trainer share GPUs."""
+    nodes, each = answer.get("rollout.nnodes", 1), answer.get("rollout.n_gpus_per_node")
+    training = answer.option("gpus")
+    if not isinstance(nodes, int) or not isinstance(each, int) or not training:
+        return {}
+    out: dict[str, Any] = {"generation_gpus": nodes * each, "gpus": training + nodes * each}
+    out["gpus_per_node"] = None  # both may share a node
+    names = [name for name in answer.values if name.startswith(_ASYNC)]
+    if not names:
+        return out | {"ahead": 1}
+    batches, times = answer.get(f"{_ASYNC}require_batches", 1), answer.get(f"{_ASYNC}{_TIMES}", 4)
+    mini = answer.get(f"{_ACTOR}ppo_mini_batch_size", 0)
+    out["prompts"] = batches * times * mini
+    stale = answer.get(f"{_ASYNC}staleness_threshold", 0.1)
+    out["ahead"] = math.ceil(stale)
+    out["partial_rollout"] = bool(stale and answer.get(f"{_ASYNC}partial_rollout", True))
+    out["stream"] = 1 if stale else times
+    own = answer.get(f"{_ASYNC}use_rollout_log_probs", True)
+    return out | {"old_logprobs": "no" if own else "yes"}
 
 
 def _offload(answer: Answer) -> str:

@@ -155,3 +155,16 @@ def there_and_back_s(moved_bytes: Array, host_bytes_per_s: Array) -> Array:
 def handed_s(padded_tokens: Array, token_bytes: Array, bytes_per_s: Array) -> Array:
     """Time in which a controller hands rows, padded to the longest, to the workers of a pass."""
     return padded_tokens * token_bytes / bytes_per_s
+
+
+@formula(
+    unit="s",
+    equation="max over i of (done_i + (k - i) training / k), i = 0 ... k - 1",
+    source="own derivation: k parts of a batch, each trained on after it is done and after the last",
+)
+def streamed_s(done_s: Array, training_s: Array) -> Array:
+    """Time until the last of k parts is trained on, beside the generation of the later ones.
+    done_s: when the responses of each part are done, in order."""
+    parts = len(done_s)
+    left = (parts - np.arange(parts)) / parts * training_s
+    return np.max(done_s + left)

@@ -96,6 +96,9 @@ def request_of(settings: RlOptions, options: Options) -> Request:
         raise PlanError(
             "--ahead", settings.ahead, "needs GPUs that only generate: take --gpus 2 or more"
         )
+    if settings.stream > 1 and not settings.generation_gpus:
+        remedy = "needs GPUs that only generate while others train: take --generation-gpus"
+        raise PlanError("--stream", settings.stream, remedy)
     sequences, share = float(settings.prompts * settings.responses), number(settings, "kept") or 1.0
     batch = float(settings.update_batch or sequences * share)
     usual = kept.reference and settings.algorithm not in NO_REFERENCE
@@ -116,6 +119,7 @@ def request_of(settings: RlOptions, options: Options) -> Request:
         reward_s=number(settings, "reward_time"),
         ahead=settings.ahead,
         partial=settings.partial_rollout,
+        parts=settings.stream,
         scorers=tuple(_scorers(settings, model, referred=referred)),
     )
     return Request(settings, options, model, kept, engine, job, assumed)

@@ -101,6 +101,7 @@ class Job:
     reward_s: float | None  # None: of rules on the host
     ahead: int  # steps that generation may be ahead of training
     partial: bool = False  # responses that are not done go on in the next step
+    parts: int = 1  # each trained on as soon as it is generated
     scorers: tuple[Scorer, ...] = ()
 
     def of_lengths(self, mean: float, longest: float) -> Job:

@@ -85,6 +85,7 @@ class Generation:
     slots: float  # sequences that the memory of one engine holds
     running: float  # that it begins with
     longest: float  # expected longest response
+    done_fracs: tuple[float, ...]  # of its time, after which each part of the responses is done
     token_s: float  # one token of the sequences that run at first
     weight_bytes: float
     cache_bytes: float
@@ -114,13 +115,15 @@ class RlStep:
 
     def together(self, seconds: Mapping[str, float]) -> float:
         """The step whose phases take these seconds."""
-        return _together(seconds, self.beside)
+        return _together(seconds, self.beside, self.generation.done_fracs)
 
 
-def _together(seconds: Mapping[str, float], beside: bool) -> float:
+def _together(seconds: Mapping[str, float], beside: bool, done: tuple[float, ...]) -> float:
     refit = seconds.get("refit", 0.0)
     generating = sum(s for name, s in seconds.items() if name in OF_ENGINE)
     training = sum(seconds.values()) - generating - refit
+    if len(done) > 1 and not beside:
+        return float(formulas.streamed_s(generating * np.array(done), training)) + refit
     return float(formulas.reinforcement_step_s(generating, training, refit, float(beside)))
 
 
@@ -168,7 +171,8 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         running_frac = formulas.any_running_frac(alive, running)
         left = np.maximum(running * alive / np.maximum(running_frac, 1e-12), 1.0)
         later = step_s(plan, m, engine, left, job.prompt + tokens)
-        drain = formulas.drain_s(weight, whole, later).sum()
+        draining = formulas.drain_s(weight, whole, later)
+        drain = draining.sum()
         half = job.prompt + job.response / 2
         token = step_s(plan, m, engine, running, half)
         full = formulas.full_s(each, running, job.response, token)
@@ -179,6 +183,10 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         seconds = formulas.ahead_s(full + drain, steady, float(job.ahead))
         if job.partial:
             seconds = formulas.steady_s(each, under_way, job.response, pace)
+        waited = np.concatenate([[0.0, full], full + np.cumsum(draining)])
+        ended = np.concatenate([[0.0, each - running], each - running * alive]) / each
+        parts = np.arange(1, job.parts + 1) / job.parts
+        done = np.interp(parts[:-1], ended, waited / waited[-1])
     with section("prompts"):
         read = job.sequences if engine.in_process else job.prompts
         prompts = read / engines * job.prompt
@@ -195,6 +203,7 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         slots=slots,
         running=running,
         longest=float((weight * whole).sum()),
+        done_fracs=(*map(float, done), 1.0),
         token_s=first(token),
         weight_bytes=weights,
         cache_bytes=cache,
@@ -275,7 +284,9 @@ def rl_step(
     usable = float(plan.usable_bytes)
     most = max(memory.values())
     return RlStep(
-        seconds=_together({name: seconds for name, _, seconds in timed_phases}, beside),
+        seconds=_together(
+            {name: seconds for name, _, seconds in timed_phases}, beside, generation.done_fracs
+        ),
         phases=phases,
         generation=generation,
         fits=bool(train.fits[0]) and most <= usable and generation.slots >= 1,

@@ -227,6 +227,8 @@ def _notes(request: Request) -> list[str]:
         )
     if job.partial:
         sentences.append("responses that are not done go on in the next step (--partial-rollout)")
+    if job.parts > 1:
+        sentences.append(f"each of {job.parts} parts of the responses trains once done (--stream)")
     for scorer in job.scorers:
         if scorer.name != REFERENCE:
             sentences.append(
