@@ -113,6 +113,11 @@ class RlStep:
     shortfall_bytes: float  # of the phase that needs most
     beside: bool  # generation runs beside training
 
+    @property
+    def generates(self) -> bool:
+        """Whether an engine has room for a sequence; without, no time has a meaning."""
+        return self.generation.slots >= 1
+
     def together(self, seconds: Mapping[str, float]) -> float:
         """The step whose phases take these seconds."""
         return _together(seconds, self.beside, self.generation.done_fracs)

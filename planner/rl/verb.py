@@ -80,6 +80,7 @@ def _document(request: Request, pools: Pools, best: Step, tried: list[Tried]) ->
     low, high = (_band(step, phases, end) for end in ("low", "high"))
     generating_s = next(phase.seconds for phase in step.phases if phase.name == "generation")
     generated = job.sequences * job.response / (generating_s * pools.generation)
+    timed = step.generates
     return Reinforcement(
         schema_version=SCHEMA_VERSION,
         model=SizedModel(
@@ -102,13 +103,13 @@ def _document(request: Request, pools: Pools, best: Step, tried: list[Tried]) ->
             expected_longest_tokens=generation.longest,
             steps_ahead=job.ahead,
         ),
-        step_s=step.seconds,
-        step_low_s=low,
-        step_high_s=high,
+        step_s=step.seconds if timed else None,
+        step_low_s=low if timed else None,
+        step_high_s=high if timed else None,
         rests_on=_otherwise(request, pools, step),
         fits=step.fits,
         shortfall_bytes=step.shortfall_bytes,
-        phases=phases,
+        phases=[p if timed or p.name != "generation" else _untimed(p) for p in phases],
         generation=RlGeneration(
             engine=request.engine.title,
             precision=request.own.generation_precision,
@@ -138,7 +139,7 @@ def _document(request: Request, pools: Pools, best: Step, tried: list[Tried]) ->
         splits=[_split(split, split.chosen is best) for split in tried],
         changes=[],
         usd_per_1000_steps=None
-        if price is None
+        if price is None or not timed
         else float(run_level.machines_usd(gpu_s, float(price))),
         notes=[*_notes(request), *training.scenario.assumptions],
         doubts=list(training.scenario.doubts),
@@ -160,6 +161,10 @@ def _phase(phase: estimate.Phase, figures: Figures) -> RlPhase:
     )
 
 
+def _untimed(phase: RlPhase) -> RlPhase:
+    return changed(phase, seconds=None, low=None, high=None)
+
+
 def _band(step: RlStep, phases: list[RlPhase], end: str) -> float:
     """An end of the band of a step: all phases at theirs, which is wider than they are likely to be
     together."""
@@ -170,7 +175,10 @@ def _band(step: RlStep, phases: list[RlPhase], end: str) -> float:
 def _split(split: Tried, taken: bool) -> RlSplit:
     pools, best = split.pools, split.chosen
     step = None if best is None else best.step
-    parts = {} if step is None else {phase.name: phase.seconds for phase in step.phases}
+    timed = step is not None and step.generates
+    parts = (
+        {} if step is None or not timed else {phase.name: phase.seconds for phase in step.phases}
+    )
     training = sum(s for name, s in parts.items() if name not in (*estimate.OF_ENGINE, "refit"))
     too_large = "does not fit the memory of a GPU" if step and not step.fits else None
     return RlSplit(
@@ -178,9 +186,9 @@ def _split(split: Tried, taken: bool) -> RlSplit:
         training_gpus=pools.training,
         shared=pools.colocated,
         generation_tp=None if best is None else best.engine.tp,
-        step_s=None if step is None else step.seconds,
+        step_s=step.seconds if step is not None and timed else None,
         generation_s=parts.get("generation"),
-        training_s=None if step is None else training,
+        training_s=training if timed else None,
         fits=step is not None and step.fits,
         taken=taken,
         why=split.why or too_large,
@@ -191,13 +199,15 @@ def _otherwise(request: Request, pools: Pools, step: RlStep) -> str | None:
     """The step with responses half as long as the longest, where their mean is a default."""
     job = request.job
     longer = round(job.longest / 2)
-    if not request.assumed or longer <= job.response:
+    if not request.assumed or longer <= job.response or not step.generates:
         return None
     decides = f"The default mean of {job.response:,.0f} tokens decides: with"
     flag = f"--response-length {longer}"
     other = try_split(replace(request, job=job.of_lengths(longer, job.longest)), pools)
     if other.chosen is None:
         return f"{decides} {flag} no layout trains ({other.why})."
+    if not other.chosen.step.generates:
+        return f"{decides} {flag} an engine has no room for a sequence."
     fits = " and does not fit" if step.fits and not other.chosen.step.fits else ""
     return f"{decides} {flag} a step takes {show(other.chosen.step.seconds, 's')}{fits}."
 
