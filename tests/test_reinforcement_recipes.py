@@ -75,7 +75,7 @@ def test_a_script_of_verl_is_a_whole_step(tmp_path: Path) -> None:
     work, training = answer["work"], answer["training"]
     assert (work["algorithm"], work["sequences"], work["optimizer_steps"]) == ("grpo", 128, 2)
     assert (work["longest_tokens"], work["response_tokens"]) == (512, 128)
-    assert (answer["framework"], answer["gpus"], training["stack"]) == ("verl", 4, "hf-fsdp")
+    assert (answer["framework"], answer["gpus"], training["stack"]) == ("verl", 4, "verl-fsdp")
     assert answer["generation"]["tp"] == 2
     assert "reference log-probabilities" in {phase["name"] for phase in answer["phases"]}
 
@@ -212,3 +212,25 @@ def test_asynchronous_grpo_of_nemo_rl_has_nodes_that_generate(tmp_path: Path) ->
     assert (answer["gpus"], answer["training"]["gpus"]) == (8, 6)
     assert answer["work"]["steps_ahead"] == 2
     assert "go on in the next step" in " ".join(answer["notes"])
+
+
+def test_ulysses_of_verl_is_one_rule_for_scripts_and_options(tmp_path: Path) -> None:
+    script = VERL.format(offload="False").rstrip() + (
+        " \\\n    actor_rollout_ref.actor.ulysses_sequence_parallel_size=2\n"
+    )
+    read = planned(tmp_path, script)["training"]
+    assert (read["stack"], read["layout"]["cp"]) == ("verl-fsdp", 2)
+    assert "--cp-comm-type ulysses" in read["command"]
+    shape = "--model qwen2.5-0.5b --gpu h100 --gpus 4 --cp 2 --stack verl-fsdp"
+    typed = dpplan("rl", *shlex.split(f"{shape} --cp-comm-type ulysses --json"))
+    assert typed.json()["training"]["layout"]["cp"] == 2
+    refused = dpplan("rl", *shlex.split(f"{shape} --cp-comm-type ring"))
+    assert refused.status == 2
+    assert "it has ulysses" in refused.stderr
+
+
+def test_lengths_of_a_script_that_are_no_numbers_are_not_guessed(tmp_path: Path) -> None:
+    script = VERL.format(offload="False").replace(
+        "max_response_length=512", "max_response_length=x"
+    )
+    assert planned(tmp_path, script)["work"]["longest_tokens"] != 512

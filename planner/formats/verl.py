@@ -116,7 +116,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.imply("stack", "megatron-core", "its Megatron engine")
         _of_megatron(answer)
     else:
-        answer.imply("stack", "hf-fsdp", "its FSDP engine")
+        answer.imply("stack", "verl-fsdp", "its FSDP engine")
         _of_fsdp(answer)
     for name in ("engine", "optim", "strategy", f"{_ACTOR}strategy", f"{_E}strategy"):
         answer.mark(name, "read")
@@ -213,9 +213,7 @@ def _whole_step(answer: Answer) -> None:
     kept = answer.get(f"{_ACTOR}use_kl_loss") or answer.get("algorithm.use_kl_in_reward")
     whole_step: dict[str, Any] = {"framework": "verl", "algorithm": algorithm}
     for option, (name, usual) in _OF_RL.items():
-        text = str(answer.get(name, ""))
-        number = float if "." in text else int
-        whole_step[option] = number(text) if _NUMBER.fullmatch(text) else usual
+        whole_step[option] = _number(answer, name, usual, f"--{option.replace('_', '-')}")
     whole_step["reference"] = "yes" if kept else "no"
     whole_step["generation_offload"] = _offload(answer)
     if batch := answer.option("global_batch"):
@@ -224,6 +222,17 @@ def _whole_step(answer: Answer) -> None:
     if not any(answer.get(name) for name in _DYNAMIC):  # it counts sequences, not packed rows
         whole_step["micro_batch"] = None
     rl.say(answer, whole_step, "this is the actor's optimizer step")
+
+
+def _number(answer: Answer, name: str, usual: float, flag: str) -> float | None:
+    """A number that is stated, or what it is by itself; None where what is stated is none."""
+    if name not in answer.values:
+        return usual
+    text = str(answer.get(name))
+    if _NUMBER.fullmatch(text):
+        return float(text) if "." in text else int(text)
+    answer.mark(name, "not understood", f"is no number: give {flag}")
+    return None
 
 
 _ASYNC, _TIMES = "async_training.", "trigger_parameter_sync_step"
@@ -385,7 +394,7 @@ FORMAT = Format(
 
 # ----- writing -----
 
-_STACKS = ("hf-fsdp", "pytorch-fsdp", "megatron-core")
+_STACKS = ("verl-fsdp", "hf-fsdp", "pytorch-fsdp", "megatron-core")
 _OF_FSDP = ("zero >= 2",)
 
 
@@ -452,7 +461,7 @@ TARGET = Target(
     write=lambda request, comments: {},
     arguments=_arguments,
     deals=False,
-    where={"hf-fsdp": _OF_FSDP, "pytorch-fsdp": _OF_FSDP},
+    where={"verl-fsdp": _OF_FSDP, "hf-fsdp": _OF_FSDP, "pytorch-fsdp": _OF_FSDP},
     lost={
         "model": "it has no name on the Hub: set model.path",
         "zero": "its FSDP shards parameters or keeps them gathered, its Megatron has ZeRO-1",

@@ -150,7 +150,7 @@ def there_and_back_s(moved_bytes: Array, host_bytes_per_s: Array) -> Array:
 @formula(
     unit="s",
     equation="tokens bytes / rate",
-    source="one process packs, copies and sends the batch of a pass: DataProto.__getstate__ of verl",
+    source="a process packs, copies and sends the batch of a pass (DataProto.__getstate__ of verl)",
 )
 def handed_s(padded_tokens: Array, token_bytes: Array, bytes_per_s: Array) -> Array:
     """Time in which a controller hands rows, padded to the longest, to the workers of a pass."""
@@ -160,7 +160,7 @@ def handed_s(padded_tokens: Array, token_bytes: Array, bytes_per_s: Array) -> Ar
 @formula(
     unit="s",
     equation="max over i of (done_i + (k - i) training / k), i = 0 ... k - 1",
-    source="own derivation: k parts of a batch, each trained on after it is done and after the last",
+    source="own derivation: k parts, each trained on after it is done and after the one before",
 )
 def streamed_s(done_s: Array, training_s: Array) -> Array:
     """Time until the last of k parts is trained on, beside the generation of the later ones.

@@ -17,7 +17,7 @@ from planner.rl.documents import Reinforcement, RlGeneration, RlPhase, RlSplit, 
 from planner.rl.evidence import BAND
 from planner.rl.frameworks import loop
 from planner.rl.options import RlOptions
-from planner.rl.request import REFERENCE, Request, check_frozen, request_of
+from planner.rl.request import REFERENCE, Request, check_frozen, doubts_of, request_of
 from planner.rl.splits import Step, Tried, keeps_of, splits, try_split
 from planner.rl.step import Pools, RlStep
 from planner.specs.base import PlanError
@@ -142,7 +142,7 @@ def _document(request: Request, pools: Pools, best: Step, tried: list[Tried]) ->
         if price is None or not timed
         else float(run_level.machines_usd(gpu_s, float(price))),
         notes=[*_notes(request), *training.scenario.assumptions],
-        doubts=list(training.scenario.doubts),
+        doubts=[*doubts_of(request), *training.scenario.doubts],
     )
 
 
