@@ -52,7 +52,8 @@ def test_changes_are_the_requests_that_they_say() -> None:
     small = {"model": "qwen2.5-0.5b", "gpu": "a100", "gpus": 4, "stack_defaults": True}
     settings = RlOptions(prompts=64, response_length=512)
     before = rl(settings, small)
-    assert before.changes and before.step_s is not None
+    assert before.changes
+    assert before.step_s is not None
     assert [c.step_s for c in before.changes] == sorted(c.step_s for c in before.changes)
     for change in before.changes:
         assert change.step_s < 0.98 * before.step_s

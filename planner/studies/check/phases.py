@@ -61,8 +61,10 @@ def phases(predicted: Reinforcement, logs: Sequence[Checked]) -> Phases:
         for phase in predicted.phases
         if phase.name not in known
     ]
-    step_s, low, high = predicted.step_s, predicted.step_low_s, predicted.step_high_s
-    assert step_s is not None and low is not None and high is not None  # read_answer
+    step_s, low, high = (
+        value or 0.0  # read_answer refuses an answer without
+        for value in (predicted.step_s, predicted.step_low_s, predicted.step_high_s)
+    )
     return Phases(
         measured_s=seconds,
         predicted_s=step_s,
