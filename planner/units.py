@@ -162,14 +162,15 @@ def parse(text: str | float | int, unit: str) -> float:
     meant).
     """
     wanted, wanted_factor = unit_factor(unit)
+    sample = "a number such as 0.5" if unit == "1" else f"a number with a unit such as '1 {unit}'"
     if isinstance(text, bool) or not isinstance(text, str | float | int):
-        raise UnitError(f"expected a number with a unit such as '1 {unit}', got {text!r}")
+        raise UnitError(f"expected {sample}, got {text!r}")
     if not isinstance(text, str):
         value = _to_float(text) * wanted_factor
     elif wanted.split("/")[0] == "USD":
         value = _money(text, unit)
     else:
-        value, word = _split(text, f"a number with a unit such as '1 {unit}'")
+        value, word = _split(text, sample)
         value *= _factor(word, unit, text) if word else wanted_factor
     if not math.isfinite(value):
         raise UnitError(f"{_quoted(text)} is not a finite number")

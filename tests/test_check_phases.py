@@ -42,8 +42,8 @@ def test_phases_of_reinforcement_learning_beside_the_prediction(tmp_path: Path) 
     request = "--model gpt2 --gpu a100 --gpus 1 --prompts 16 --response-length 64 --reference yes"
     answer = dpplan("rl", *shlex.split(request), "--json").json()
     step, names = answer["step_s"], [phase["name"] for phase in answer["phases"]]
-    assert names == ["generation", *_LOGPROBS, "training", "moves", "refit"]
-    ours = dict(zip(names, (0.35, 0.1, 0.1, 0.4, 0.03, 0.01), strict=True))
+    assert names == ["generation", "reward", *_LOGPROBS, "training", "moves", "refit"]
+    ours = dict(zip(names, (0.35, 0.01, 0.1, 0.1, 0.4, 0.03, 0.01), strict=True))
     for entry in answer["phases"]:
         entry |= {
             "seconds": 1.5 * ours[entry["name"]],

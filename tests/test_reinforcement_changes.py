@@ -11,6 +11,7 @@ from test_reinforcement import JOB, changed, seconds, step, trained
 from planner.rl.options import RlOptions
 from planner.rl.specs import Scorer
 from planner.rl.verb import rl
+from planner.rl.view import view
 from planner.specs.base import PlanError
 
 
@@ -52,6 +53,7 @@ def test_changes_are_the_requests_that_they_say() -> None:
     settings = RlOptions(prompts=64, response_length=512)
     before = rl(settings, small)
     assert before.changes
+    assert before.step_s is not None
     assert [c.step_s for c in before.changes] == sorted(c.step_s for c in before.changes)
     for change in before.changes:
         assert change.step_s < 0.98 * before.step_s
@@ -78,3 +80,66 @@ def test_models_that_fit_nowhere_and_prompts_too_long_name_the_remedy(
     with pytest.raises(PlanError) as error:
         rl(RlOptions(**more), {"model": "qwen2.5-7b", "gpu": "h100", "gpus": 8})
     assert error.value.field == field
+
+
+def test_an_engine_without_room_for_a_sequence_has_no_time() -> None:
+    small = {"model": "qwen2.5-7b", "gpu": "rtx4090", "gpus": 1}
+    answer = rl(RlOptions(framework="trl"), small)
+    assert not answer.fits
+    assert (answer.step_s, answer.step_low_s, answer.usd_per_1000_steps) == (None, None, None)
+    assert [p.seconds for p in answer.phases if p.name == "generation"] == [None]
+    assert "has no time" in view(answer).verdict
+    assert all(change.fits and change.step_change_frac is None for change in answer.changes)
+
+
+def test_adapters_or_the_host_make_a_step_fit() -> None:
+    small = {"model": "qwen2.5-1.5b", "gpu": "rtx3090", "gpus": 1}
+    answer = rl(RlOptions(framework="trl"), small)
+    ways = [set(change.options) for change in answer.changes]
+    assert {"lora"} in ways
+    assert {"offload"} in ways
+    fitting = rl(RlOptions(framework="trl"), {**small, "lora": 16})
+    assert fitting.fits
+
+
+@pytest.mark.parametrize(
+    ("settings", "flag", "remedy"),
+    [
+        ({"reward_model": "llama-3.1-405b"}, "--reward-model", "--scoring-gpus"),
+        ({"prompt_length": 200_000}, "--prompt-length", "take shorter"),
+        ({"response_length": 9000, "response_max": 4000}, "--response-max", "--response-length"),
+        ({"stream": 4}, "--stream", "--generation-gpus"),
+    ],
+)
+def test_a_wrong_request_names_its_option_and_a_remedy(
+    settings: dict[str, Any], flag: str, remedy: str
+) -> None:
+    with pytest.raises(PlanError) as error:
+        rl(RlOptions(**settings), {"model": "qwen2.5-7b", "gpu": "h100", "gpus": 8})
+    assert error.value.field == flag
+    assert remedy in error.value.remedy
+
+
+def test_lengths_beyond_the_positions_are_doubtful() -> None:
+    request = {"model": "qwen2.5-0.5b", "gpu": "h100", "gpus": 1}
+    answer = rl(RlOptions(prompt_length=30_000, response_max=8192), request)
+    assert any("--response-max" in doubt for doubt in answer.doubts)
+    assert not rl(RlOptions(), request).doubts
+
+
+@pytest.mark.parametrize(
+    ("model", "framework", "counts"),
+    [
+        ("qwen2.5-0.5b", "trl", (1, 4, 16)),
+        ("qwen2.5-7b", "slime", (8, 16, 64)),
+        ("qwen3-30b-a3b", "nemo-rl", (16, 64, 128)),
+    ],
+)
+def test_no_model_takes_longer_on_more_gpus(
+    model: str, framework: str, counts: tuple[int, ...]
+) -> None:
+    settings = RlOptions(framework=framework, response_max=8192, update_batch=256)
+    steps = [rl(settings, {"model": model, "gpu": "h100", "gpus": gpus}) for gpus in counts]
+    times = [step.step_s for step in steps if step.fits and step.step_s is not None]
+    assert len(times) > 1
+    assert times == sorted(times, reverse=True)

@@ -31,6 +31,36 @@ python3 -m openrlhf.cli.train_ppo_ray --actor.num_nodes 1 --actor.num_gpus_per_n
 """
 
 
+ASYNC = """
+python -m verl.experimental.fully_async_policy.fully_async_main algorithm.adv_estimator=grpo \\
+    data.train_batch_size=0 data.max_prompt_length=256 data.max_response_length=512 \\
+    actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B-Instruct actor_rollout_ref.rollout.n=4 \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=16 actor_rollout_ref.actor.use_dynamic_bsz=True \\
+    actor_rollout_ref.rollout.tensor_model_parallel_size=1 \\
+    trainer.n_gpus_per_node=6 trainer.nnodes=1 rollout.nnodes=1 rollout.n_gpus_per_node=2 \\
+    async_training.staleness_threshold={stale} async_training.require_batches=2 \\
+    async_training.trigger_parameter_sync_step=4
+"""
+NEMO = """
+grpo:
+  num_prompts_per_step: 16
+  num_generations_per_prompt: 4
+  async_grpo: {enabled: true, max_trajectory_age_steps: 2, in_flight_weight_updates: true}
+policy:
+  model_name: Qwen/Qwen2.5-0.5B-Instruct
+  train_global_batch_size: 64
+  train_micro_batch_size: 1
+  max_total_sequence_length: 1024
+  dtensor_cfg: {enabled: false}
+  megatron_cfg: {enabled: true, tensor_model_parallel_size: 1}
+  generation:
+    max_new_tokens: 512
+    colocated: {enabled: false, resources: {num_nodes: 1, gpus_per_node: 2}}
+    vllm_cfg: {tensor_parallel_size: 1}
+cluster: {num_nodes: 1, gpus_per_node: 8}
+"""
+
+
 def planned(tmp_path: Path, text: str, more: str = "", name: str = "run.sh") -> dict[str, Any]:
     file = tmp_path / name
     file.write_text(text)
@@ -45,7 +75,7 @@ def test_a_script_of_verl_is_a_whole_step(tmp_path: Path) -> None:
     work, training = answer["work"], answer["training"]
     assert (work["algorithm"], work["sequences"], work["optimizer_steps"]) == ("grpo", 128, 2)
     assert (work["longest_tokens"], work["response_tokens"]) == (512, 128)
-    assert (answer["framework"], answer["gpus"], training["stack"]) == ("verl", 4, "hf-fsdp")
+    assert (answer["framework"], answer["gpus"], training["stack"]) == ("verl", 4, "verl-fsdp")
     assert answer["generation"]["tp"] == 2
     assert "reference log-probabilities" in {phase["name"] for phase in answer["phases"]}
 
@@ -162,3 +192,45 @@ def test_without_vllm_the_trainer_generates_by_itself(tmp_path: Path) -> None:
     assert by_itself["generation"]["token_s"] > 24 * 0.54e-3
     assert by_itself["step_s"] > by_vllm["step_s"]
     assert [split["shared"] for split in by_itself["splits"]] == [True]
+
+
+@pytest.mark.parametrize(("stale", "ahead", "stream"), [("0", 0, True), ("0.5", 1, False)])
+def test_asynchronous_scripts_of_verl_have_gpus_that_generate(
+    tmp_path: Path, stale: str, ahead: int, stream: bool
+) -> None:
+    """4 x 2 mini-batches of 16 prompts between two updates of the engines' weights."""
+    answer = planned(tmp_path, ASYNC.format(stale=stale))
+    work = answer["work"]
+    assert (answer["gpus"], answer["training"]["gpus"], work["sequences"]) == (8, 6, 512)
+    assert work["steps_ahead"] == ahead
+    assert ("each of 4 parts" in " ".join(answer["notes"])) == stream
+    assert ("go on in the next step" in " ".join(answer["notes"])) == (not stream)
+
+
+def test_asynchronous_grpo_of_nemo_rl_has_nodes_that_generate(tmp_path: Path) -> None:
+    answer = planned(tmp_path, NEMO, name="grpo.yaml")
+    assert (answer["gpus"], answer["training"]["gpus"]) == (8, 6)
+    assert answer["work"]["steps_ahead"] == 2
+    assert "go on in the next step" in " ".join(answer["notes"])
+
+
+def test_ulysses_of_verl_is_one_rule_for_scripts_and_options(tmp_path: Path) -> None:
+    script = VERL.format(offload="False").rstrip() + (
+        " \\\n    actor_rollout_ref.actor.ulysses_sequence_parallel_size=2\n"
+    )
+    read = planned(tmp_path, script)["training"]
+    assert (read["stack"], read["layout"]["cp"]) == ("verl-fsdp", 2)
+    assert "--cp-comm-type ulysses" in read["command"]
+    shape = "--model qwen2.5-0.5b --gpu h100 --gpus 4 --cp 2 --stack verl-fsdp"
+    typed = dpplan("rl", *shlex.split(f"{shape} --cp-comm-type ulysses --json"))
+    assert typed.json()["training"]["layout"]["cp"] == 2
+    refused = dpplan("rl", *shlex.split(f"{shape} --cp-comm-type ring"))
+    assert refused.status == 2
+    assert "it has ulysses" in refused.stderr
+
+
+def test_lengths_of_a_script_that_are_no_numbers_are_not_guessed(tmp_path: Path) -> None:
+    script = VERL.format(offload="False").replace(
+        "max_response_length=512", "max_response_length=x"
+    )
+    assert planned(tmp_path, script)["work"]["longest_tokens"] != 512

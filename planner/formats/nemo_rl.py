@@ -22,6 +22,7 @@ _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _PAIR = 2  # sequences of an example of preferences
 _ALGORITHMS = ("sft", "dpo", "grpo", "rm", "distillation")
 _TORCH, _MEGATRON = "policy.dtensor_cfg", "policy.megatron_cfg"
+_COLOCATED, _ASYNC = "policy.generation.colocated", "grpo.async_grpo"
 _DEGREES = {
     "tp": "tensor_model_parallel_size",
     "pp": "pipeline_model_parallel_size",
@@ -147,9 +148,26 @@ def _objective(answer: Answer) -> None:
             value = answer.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 whole_step[option] = value
+        whole_step |= _apart(answer)
         rl.say(answer, whole_step, "this is the policy's optimizer step")
     elif algorithm == "distillation":
         answer.mark(named, "not understood", "a teacher is not part of the estimate of a step")
+
+
+def _apart(answer: Answer) -> dict[str, Any]:
+    """Options of engines on nodes of their own, beside training where it is asynchronous."""
+    out: dict[str, Any] = {}
+    if not trainer.is_on(answer, f"{_COLOCATED}.enabled", True):
+        each = answer.get(f"{_COLOCATED}.resources.gpus_per_node")
+        nodes = answer.get(f"{_COLOCATED}.resources.num_nodes") or 1
+        if isinstance(each, int) and isinstance(nodes, int):
+            out["generation_gpus"] = nodes * each
+    if trainer.is_on(answer, f"{_ASYNC}.enabled"):
+        out["ahead"] = trainer.number(answer, f"{_ASYNC}.max_trajectory_age_steps", 1)
+        out["partial_rollout"] = trainer.is_on(answer, f"{_ASYNC}.in_flight_weight_updates")
+    if trainer.is_on(answer, "loss_fn.force_on_policy_ratio"):
+        out["old_logprobs"] = "no"
+    return out
 
 
 FORMAT = Format(

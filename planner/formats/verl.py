@@ -7,6 +7,7 @@ optimizer step is what is planned here.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +18,10 @@ from planner.formats.shell import script
 from planner.formats.target import GATHERED, SHARDED, PlanToWrite, Target, theirs
 from planner.inputs.readers import yaml_places
 
-_PROGRAM = re.compile(r"\bverl\.trainer\.(?:main\b|main_ppo|\w*sft_trainer\w*)")
+_PROGRAM = re.compile(
+    r"\bverl\.trainer\.(?:main\b|main_ppo|\w*sft_trainer\w*)"
+    r"|\b(?:fully_async|one_step_off)_policy\.\w*main\w*"
+)
 # of the policy, in the words of verl, EasyR1 and SkyRL, whatever script is started
 _POLICY = re.compile(r"(?:^|\s)\+{0,2}(?:actor_rollout_ref|worker\.actor|trainer\.policy)\.[\w.]+=")
 _PAIR = re.compile(r"\+{0,2}([A-Za-z_][\w.@/-]*)=(.*)", re.S)
@@ -36,7 +40,7 @@ _E = "engine."
 _OTHERS = re.compile(
     r"actor_rollout_ref\.(?:rollout|ref|hybrid_engine|nccl_timeout)\b|critic\.|reward|algorithm\.|"
     r"custom_reward|ray_|global_profiler|transfer_queue|async_training|"
-    r"rllm[./]|agent\.|env\.|generator\.|environment\.|trainer\.(?:algorithm|critic|ref)\."
+    r"rollout\.|rllm[./]|agent\.|env\.|generator\.|environment\.|trainer\.(?:algorithm|critic|ref)\."
 )
 
 
@@ -112,7 +116,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.imply("stack", "megatron-core", "its Megatron engine")
         _of_megatron(answer)
     else:
-        answer.imply("stack", "hf-fsdp", "its FSDP engine")
+        answer.imply("stack", "verl-fsdp", "its FSDP engine")
         _of_fsdp(answer)
     for name in ("engine", "optim", "strategy", f"{_ACTOR}strategy", f"{_E}strategy"):
         answer.mark(name, "read")
@@ -209,16 +213,52 @@ def _whole_step(answer: Answer) -> None:
     kept = answer.get(f"{_ACTOR}use_kl_loss") or answer.get("algorithm.use_kl_in_reward")
     whole_step: dict[str, Any] = {"framework": "verl", "algorithm": algorithm}
     for option, (name, usual) in _OF_RL.items():
-        text = str(answer.get(name, ""))
-        number = float if "." in text else int
-        whole_step[option] = number(text) if _NUMBER.fullmatch(text) else usual
+        whole_step[option] = _number(answer, name, usual, f"--{option.replace('_', '-')}")
     whole_step["reference"] = "yes" if kept else "no"
     whole_step["generation_offload"] = _offload(answer)
     if batch := answer.option("global_batch"):
         whole_step["update_batch"] = batch
+    whole_step |= _apart(answer)
     if not any(answer.get(name) for name in _DYNAMIC):  # it counts sequences, not packed rows
         whole_step["micro_batch"] = None
     rl.say(answer, whole_step, "this is the actor's optimizer step")
+
+
+def _number(answer: Answer, name: str, usual: float, flag: str) -> float | None:
+    """A number that is stated, or what it is by itself; None where what is stated is none."""
+    if name not in answer.values:
+        return usual
+    text = str(answer.get(name))
+    if _NUMBER.fullmatch(text):
+        return float(text) if "." in text else int(text)
+    answer.mark(name, "not understood", f"is no number: give {flag}")
+    return None
+
+
+_ASYNC, _TIMES = "async_training.", "trigger_parameter_sync_step"
+
+
+def _apart(answer: Answer) -> dict[str, Any]:
+    """Options of engines on GPUs of their own: one step ahead, or as far as its fully asynchronous
+    trainer lets them. Empty where engines and trainer share GPUs."""
+    nodes, each = answer.get("rollout.nnodes", 1), answer.get("rollout.n_gpus_per_node")
+    training = answer.option("gpus")
+    if not isinstance(nodes, int) or not isinstance(each, int) or not training:
+        return {}
+    out: dict[str, Any] = {"generation_gpus": nodes * each, "gpus": training + nodes * each}
+    out["gpus_per_node"] = None  # both may share a node
+    names = [name for name in answer.values if name.startswith(_ASYNC)]
+    if not names:
+        return out | {"ahead": 1}
+    batches, times = answer.get(f"{_ASYNC}require_batches", 1), answer.get(f"{_ASYNC}{_TIMES}", 4)
+    mini = answer.get(f"{_ACTOR}ppo_mini_batch_size", 0)
+    out["prompts"] = batches * times * mini
+    stale = answer.get(f"{_ASYNC}staleness_threshold", 0.1)
+    out["ahead"] = math.ceil(stale)
+    out["partial_rollout"] = bool(stale and answer.get(f"{_ASYNC}partial_rollout", True))
+    out["stream"] = 1 if stale else times
+    own = answer.get(f"{_ASYNC}use_rollout_log_probs", True)
+    return out | {"old_logprobs": "no" if own else "yes"}
 
 
 def _offload(answer: Answer) -> str:
@@ -354,7 +394,7 @@ FORMAT = Format(
 
 # ----- writing -----
 
-_STACKS = ("hf-fsdp", "pytorch-fsdp", "megatron-core")
+_STACKS = ("verl-fsdp", "hf-fsdp", "pytorch-fsdp", "megatron-core")
 _OF_FSDP = ("zero >= 2",)
 
 
@@ -421,7 +461,7 @@ TARGET = Target(
     write=lambda request, comments: {},
     arguments=_arguments,
     deals=False,
-    where={"hf-fsdp": _OF_FSDP, "pytorch-fsdp": _OF_FSDP},
+    where={"verl-fsdp": _OF_FSDP, "hf-fsdp": _OF_FSDP, "pytorch-fsdp": _OF_FSDP},
     lost={
         "model": "it has no name on the Hub: set model.path",
         "zero": "its FSDP shards parameters or keeps them gathered, its Megatron has ZeRO-1",

@@ -145,3 +145,26 @@ def reinforcement_step_s(
 def there_and_back_s(moved_bytes: Array, host_bytes_per_s: Array) -> Array:
     """Time of copies of one GPU's bytes to host memory and back."""
     return 2 * moved_bytes / host_bytes_per_s
+
+
+@formula(
+    unit="s",
+    equation="tokens bytes / rate",
+    source="a process packs, copies and sends the batch of a pass (DataProto.__getstate__ of verl)",
+)
+def handed_s(padded_tokens: Array, token_bytes: Array, bytes_per_s: Array) -> Array:
+    """Time in which a controller hands rows, padded to the longest, to the workers of a pass."""
+    return padded_tokens * token_bytes / bytes_per_s
+
+
+@formula(
+    unit="s",
+    equation="max over i of (done_i + (k - i) training / k), i = 0 ... k - 1",
+    source="own derivation: k parts, each trained on after it is done and after the one before",
+)
+def streamed_s(done_s: Array, training_s: Array) -> Array:
+    """Time until the last of k parts is trained on, beside the generation of the later ones.
+    done_s: when the responses of each part are done, in order."""
+    parts = len(done_s)
+    left = (parts - np.arange(parts)) / parts * training_s
+    return np.max(done_s + left)

@@ -11,9 +11,13 @@ from planner.rl.request import ALONE, OFFLOADS, Request, command_of, request_of
 from planner.rl.splits import Training, Tried, try_split, with_engine
 from planner.rl.step import Pools
 from planner.specs.base import PlanError
+from planner.specs.options import rows
 
 _WORTH = 0.02  # least share of a step that a listed change gains
 _MOST_CHANGES = 5
+_TIMES = (2, 4, 8)  # as many GPUs, where a step does not fit
+_RANK = 16  # of adapters
+_OF_STEP = frozenset(rows(RlOptions))
 
 
 def evaluated(request: Request, best: Tried, tried: list[Tried]) -> list[RlChange]:
@@ -21,9 +25,14 @@ def evaluated(request: Request, best: Tried, tried: list[Tried]) -> list[RlChang
     that trains."""
     assert best.chosen is not None
     here, out = best.chosen.step, list[RlChange]()
+    grown = set[bool]()  # whether with adapters: the fewest GPUs that hold it
     for words, update, pools, training in _candidates(request, best, tried):
-        settings = request.own.changed(**{n: v for n, v in update.items() if n != "gpus"})
-        options = request.options.changed(gpus=update.get("gpus", request.options.gpus))
+        if "gpus" in update and ("lora" in update) in grown:
+            continue
+        of_step = {n: v for n, v in update.items() if n in _OF_STEP}
+        settings = request.own.changed(**of_step)
+        rest = {n: v for n, v in update.items() if n not in of_step}
+        options = request.options.changed(**rest)
         try:
             other = request_of(settings, options)
             step = (
@@ -35,8 +44,10 @@ def evaluated(request: Request, best: Tried, tried: list[Tried]) -> list[RlChang
             continue
         if step is None or not step.step.fits:
             continue
-        frac = step.step.seconds / here.seconds - 1
-        if here.fits and frac > -_WORTH:
+        if "gpus" in update:
+            grown.add("lora" in update)
+        frac = step.step.seconds / here.seconds - 1 if here.generates else None
+        if here.fits and (frac or 0.0) > -_WORTH:
             continue
         out.append(
             RlChange(
@@ -51,7 +62,14 @@ def evaluated(request: Request, best: Tried, tried: list[Tried]) -> list[RlChang
     kinds: dict[tuple[str, ...], RlChange] = {}  # of several splits the fastest
     for change in sorted(out, key=lambda change: change.step_s):
         kinds.setdefault(tuple(change.options), change)
-    return list(kinds.values())[:_MOST_CHANGES]
+    plain = [c for c in kinds.values() if not any(_adds(c, other) for other in kinds.values())]
+    return plain[:_MOST_CHANGES]
+
+
+def _adds(change: RlChange, other: RlChange) -> bool:
+    """Whether a change does more than another one and gains nothing by it."""
+    more = other.options.items() < change.options.items()
+    return more and change.step_s > (1 - _WORTH) * other.step_s
 
 
 _Candidate = tuple[str, dict[str, Any], Pools, Training | None]
@@ -70,11 +88,36 @@ def _candidates(request: Request, best: Tried, tried: list[Tried]) -> Iterator[_
             yield words, update, pools, training
     for words, update in _of_phases(request, colocated=pools.colocated):
         yield words, update, pools, training
+    if not best.chosen.step.fits:
+        yield from _smaller(request, pools)
     if not best.chosen.step.fits and not settings.generation_gpus:
-        gpus = 2 * request.options.gpus
-        left = gpus - pools.scoring
-        whole = Pools(left, left, colocated=True, scoring=pools.scoring)
-        yield f"{gpus:,} GPUs", {"gpus": gpus}, whole, None
+        for times in _TIMES:
+            gpus = times * request.options.gpus
+            left = gpus - pools.scoring
+            whole = Pools(left, left, colocated=True, scoring=pools.scoring)
+            yield f"{gpus:,} GPUs", {"gpus": gpus}, whole, None
+            if request.options.lora is None:
+                update = {"gpus": gpus, "lora": _RANK}
+                yield f"{gpus:,} GPUs and adapters of rank {_RANK}", update, whole, None
+
+
+def _smaller(request: Request, pools: Pools) -> Iterator[_Candidate]:
+    """States that are smaller, or on the host in all phases; beside what else leaves the GPU while
+    engines generate."""
+    options = request.options
+    ways: list[tuple[str, dict[str, Any]]] = []
+    if options.optimizer == "adam":
+        ways.append(("states of the optimizer in 8 bit", {"optimizer": "adam8bit"}))
+    if options.offload is None:
+        ways.append(("states of the optimizer on the host", {"offload": "optimizer"}))
+    if options.lora is None:
+        ways.append((f"adapters of rank {_RANK} in place of all weights", {"lora": _RANK}))
+    for words, update in ways:
+        yield words, update, pools, None
+        if pools.colocated and request.own.generation_offload is None:
+            moved: dict[str, Any] = {"generation_offload": "both", **update}
+            if request.framework.sleeps:
+                yield f"{words}, the rest there while engines generate", moved, pools, None
 
 
 def _ahead(settings: RlOptions, tried: list[Tried]) -> Iterator[_Candidate]:

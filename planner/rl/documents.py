@@ -35,9 +35,11 @@ class RlPhase(Document):
 
     name: Annotated[str, key("what is done")]
     gpus: Annotated[str, key("which GPUs do it: all, training or generation")]
-    seconds: Annotated[float, key("expected time", "s")]
-    low: Annotated[float, key("lower end of the band", "s")]
-    high: Annotated[float, key("upper end of the band", "s")]
+    seconds: Annotated[
+        float | None, key("expected time; null: generation without room for a sequence", "s")
+    ]
+    low: Annotated[float | None, key("lower end of the band", "s")]
+    high: Annotated[float | None, key("upper end of the band", "s")]
     device_bytes: Annotated[float, key("memory of a GPU while it is done", "B")]
 
 
@@ -96,7 +98,9 @@ class RlChange(Document):
     change: Annotated[str, key("in words")]
     options: Annotated[dict[str, Value], key("options that were changed, with their new values")]
     step_s: Annotated[float, key("time of a step", "s")]
-    step_change_frac: Annotated[float, key("relative change of the step; negative is faster", "1")]
+    step_change_frac: Annotated[
+        float | None, key("relative change of the step; negative is faster", "1")
+    ]
     fits: Annotated[bool, key("every phase fits the memory")]
     command: Annotated[str, key("the command that requests it")]
 
@@ -110,9 +114,11 @@ class Reinforcement(Doubted):
     gpu_title: Annotated[str, key("the GPU by its name for people")]
     framework: Annotated[str, key("name for people")]
     work: Annotated[RlWork, key("what a step generates and trains on")]
-    step_s: Annotated[float, key("expected time of a step", "s")]
-    step_low_s: Annotated[float, key("lower end of the band", "s")]
-    step_high_s: Annotated[float, key("upper end of the band", "s")]
+    step_s: Annotated[
+        float | None, key("expected time of a step; null: an engine holds no sequence", "s")
+    ]
+    step_low_s: Annotated[float | None, key("lower end of the band", "s")]
+    step_high_s: Annotated[float | None, key("upper end of the band", "s")]
     rests_on: Annotated[
         str | None, key("the default that the step rests on, and the step without it")
     ]

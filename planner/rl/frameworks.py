@@ -14,10 +14,17 @@ from planner.specs.options.words import near
 _FILE = Path(__file__).with_name("reinforcement.toml")
 
 
-def loop() -> Loop:
-    """Overhead of a loop over its parts."""
+def loop(framework: FrameworkSpec) -> Loop:
+    """Overhead of the loop of a framework over its parts."""
     spec = frameworks().loop
-    return Loop(float(spec.generation), float(spec.passes), float(spec.refit))
+    return Loop(
+        token_s=float(spec.token),
+        passes=float(spec.passes),
+        refit_rate=float(spec.refit),
+        response_s=float(spec.response),
+        row_bytes=framework.row_bytes,
+        row_rate=float(spec.rows),
+    )
 
 
 @cache

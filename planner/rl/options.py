@@ -25,6 +25,7 @@ class RlOptions(Record):
     reference: Literal["yes", "no"] | None = None
     old_logprobs: Literal["yes", "no"] | None = None
     partial_rollout: bool = False
+    stream: int = 1
     reward_model: str | None = None
     scoring_gpus: int | None = None
     reward_time: str | None = None

@@ -72,7 +72,8 @@ def request_of(settings: RlOptions, options: Options) -> Request:
         settings = settings.changed(response_length=min(settings.response_length, usual))
     longest = settings.response_max or _longest(settings, model)
     if settings.response_length > longest:
-        remedy = f"is shorter than the mean response of {settings.response_length:,} tokens"
+        mean = f"the mean response of {settings.response_length:,} tokens"
+        remedy = f"is shorter than {mean}: raise it, or lower --response-length"
         raise PlanError("--response-max", settings.response_max, remedy)
     if settings.prompt_length >= model.max_positions:
         remedy = f"{model.name} has positions for {model.max_positions:,} tokens; take shorter ones"
@@ -96,6 +97,9 @@ def request_of(settings: RlOptions, options: Options) -> Request:
         raise PlanError(
             "--ahead", settings.ahead, "needs GPUs that only generate: take --gpus 2 or more"
         )
+    if settings.stream > 1 and not settings.generation_gpus:
+        remedy = "needs GPUs that only generate while others train: take --generation-gpus"
+        raise PlanError("--stream", settings.stream, remedy)
     sequences, share = float(settings.prompts * settings.responses), number(settings, "kept") or 1.0
     batch = float(settings.update_batch or sequences * share)
     usual = kept.reference and settings.algorithm not in NO_REFERENCE
@@ -113,9 +117,10 @@ def request_of(settings: RlOptions, options: Options) -> Request:
         longest=float(longest),
         old_logprobs=scored if settings.old_logprobs is None else settings.old_logprobs == "yes",
         critic=settings.algorithm in HAS_CRITIC,
-        reward_s=number(settings, "reward_time") or 0.0,
+        reward_s=number(settings, "reward_time"),
         ahead=settings.ahead,
         partial=settings.partial_rollout,
+        parts=settings.stream,
         scorers=tuple(_scorers(settings, model, referred=referred)),
     )
     return Request(settings, options, model, kept, engine, job, assumed)
@@ -155,10 +160,32 @@ def check_frozen(request: Request) -> None:
                 f" of the {scorer.name}; take {math.ceil(weights / room):,} or more"
             )
             raise PlanError("--scoring-gpus", scorer.gpus, remedy)
+        gpus = request.options.gpus
+        if scorer.name != REFERENCE and not scorer.gpus and weights > room * gpus:
+            remedy = (
+                f"has {show(weights, 'B')} of weights, of which the {gpus:,} GPUs that train hold"
+                f" {show(room * gpus, 'B')}; take a smaller one, or more --gpus with"
+                f" --scoring-gpus {math.ceil(weights / room):,} for it alone"
+            )
+            raise PlanError("--reward-model", request.own.reward_model, remedy)
 
 
 def _frozen_bytes(scorer: Scorer, request: Request) -> float:
     return scorer.size * parameter_count(request.model) * WEIGHT_BYTES["bf16"]
+
+
+def doubts_of(request: Request) -> list[str]:
+    """Lengths beyond the positions of the model, as a sentence."""
+    longest = request.own.prompt_length + round(request.job.longest)
+    most = request.model.max_positions
+    if longest <= most:
+        return []
+    left = most - request.own.prompt_length
+    return [
+        f"--response-max: a prompt and the longest response have {longest:,} tokens, and"
+        f" {request.model.name} has positions for {most:,}; engines refuse that unless its"
+        f" configuration is changed. Take --response-max {left}."
+    ]
 
 
 def _longest(settings: RlOptions, model: ModelSpec) -> int:

@@ -34,13 +34,15 @@ class EngineSpec(Spec):
 
 
 class LoopSpec(Spec):
-    """Overheads of a training loop: times of generation over a server's with the same
-    sequences, of passes over their counterparts in pre-training, and the rate at which every GPU
-    receives new weights."""
+    """Overheads of a training loop: time on the host beside each token of an engine, passes over
+    their counterparts in pre-training, the rate at which every GPU receives new weights, time on
+    the host for each response, and the rate at which one process hands rows to workers."""
 
-    generation: Number
+    token: _Seconds
     passes: Number
     refit: BytesPerSecond
+    response: _Seconds
+    rows: BytesPerSecond
 
 
 class FrameworkSpec(Spec):
@@ -53,6 +55,7 @@ class FrameworkSpec(Spec):
     memory_frac: float = Field(gt=0, le=1)  # of the engine where it shares its GPUs
     most_sequences: int = Field(ge=1)  # that an engine runs at a time
     pads: bool = False  # a row holds one longest sequence, and has its length in a pipeline
+    row_bytes: float = Field(default=0.0, ge=0)  # of a padded token, handed over for each pass
     sleeps: bool  # the engine leaves the GPU while others work on it
     moves: Names  # components of memory that leave the GPU during generation
     old_logprobs: bool  # a pass of its own for the policy that generated
@@ -95,9 +98,10 @@ class Job:
     longest: float  # response that is allowed
     old_logprobs: bool
     critic: bool
-    reward_s: float
+    reward_s: float | None  # None: of rules on the host
     ahead: int  # steps that generation may be ahead of training
     partial: bool = False  # responses that are not done go on in the next step
+    parts: int = 1  # each trained on as soon as it is generated
     scorers: tuple[Scorer, ...] = ()
 
     def of_lengths(self, mean: float, longest: float) -> Job:

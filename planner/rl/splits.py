@@ -110,6 +110,9 @@ def _stacks(request: Request) -> tuple[str, ...]:
 def _trained(request: Request, pools: Pools, stack: str) -> Training:
     """The training step: packed rows of prompts and responses. Raises PlanError."""
     options = request.options.changed(stack=stack)
+    if "stack_defaults" not in options.given():
+        # loops of reinforcement learning offer few of the kernels that a search would choose from
+        options = options.changed(stack_defaults=True)
     stays = pools.colocated and not request.framework.sleeps and not request.engine.in_process
     if stays and options.headroom is None:
         beside = min(_share(request, pools), _MOST_FREE)
@@ -170,11 +173,11 @@ def with_engine(request: Request, pools: Pools, training: Training) -> Step:
             remedy = f"does not divide the {pools.generation:,} GPUs that generate"
             raise PlanError("--generation-tp", settings.generation_tp, remedy)
         degrees = [settings.generation_tp]
-    keeps = keeps_of(request)
+    keeps, overhead = keeps_of(request), loop(request.framework)
     steps = []
     for tp in degrees:
         engine = _engine(request, tp, pools)
-        step = estimate.rl_step(training.estimates, engine, request.job, pools, keeps, loop())
+        step = estimate.rl_step(training.estimates, engine, request.job, pools, keeps, overhead)
         steps.append(Step(training, engine, step))
     return min(steps, key=_order)
 

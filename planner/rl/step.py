@@ -57,12 +57,17 @@ class Keeps:
 
 @dataclass(frozen=True)
 class Loop:
-    """Overhead of a loop over its parts: factors of generation and of passes over responses, and
-    the most bytes per second at which a GPU receives new weights."""
+    """Overhead of a loop over its parts: seconds on the host beside each token of an engine, a
+    factor of passes over responses, the most bytes per second at which a GPU receives new weights,
+    seconds on the host for each response between generation and passes, and bytes of each token of
+    padded rows that one process hands to the trainers before a pass, at a rate."""
 
-    generation: float = 1.0
+    token_s: float = 0.0
     passes: float = 1.0
     refit_rate: float = math.inf
+    response_s: float = 0.0
+    row_bytes: float = 0.0
+    row_rate: float = math.inf
 
 
 _PARTS_ALONE = Loop()
@@ -80,6 +85,7 @@ class Generation:
     slots: float  # sequences that the memory of one engine holds
     running: float  # that it begins with
     longest: float  # expected longest response
+    done_fracs: tuple[float, ...]  # of its time, after which each part of the responses is done
     token_s: float  # one token of the sequences that run at first
     weight_bytes: float
     cache_bytes: float
@@ -107,15 +113,22 @@ class RlStep:
     shortfall_bytes: float  # of the phase that needs most
     beside: bool  # generation runs beside training
 
+    @property
+    def generates(self) -> bool:
+        """Whether an engine has room for a sequence; without, no time has a meaning."""
+        return self.generation.slots >= 1
+
     def together(self, seconds: Mapping[str, float]) -> float:
         """The step whose phases take these seconds."""
-        return _together(seconds, self.beside)
+        return _together(seconds, self.beside, self.generation.done_fracs)
 
 
-def _together(seconds: Mapping[str, float], beside: bool) -> float:
+def _together(seconds: Mapping[str, float], beside: bool, done: tuple[float, ...]) -> float:
     refit = seconds.get("refit", 0.0)
     generating = sum(s for name, s in seconds.items() if name in OF_ENGINE)
     training = sum(seconds.values()) - generating - refit
+    if len(done) > 1 and not beside:
+        return float(formulas.streamed_s(generating * np.array(done), training)) + refit
     return float(formulas.reinforcement_step_s(generating, training, refit, float(beside)))
 
 
@@ -163,7 +176,8 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         running_frac = formulas.any_running_frac(alive, running)
         left = np.maximum(running * alive / np.maximum(running_frac, 1e-12), 1.0)
         later = step_s(plan, m, engine, left, job.prompt + tokens)
-        drain = formulas.drain_s(weight, whole, later).sum()
+        draining = formulas.drain_s(weight, whole, later)
+        drain = draining.sum()
         half = job.prompt + job.response / 2
         token = step_s(plan, m, engine, running, half)
         full = formulas.full_s(each, running, job.response, token)
@@ -173,7 +187,11 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         steady = formulas.full_s(each + under_way, under_way, job.response, pace)
         seconds = formulas.ahead_s(full + drain, steady, float(job.ahead))
         if job.partial:
-            seconds = formulas.steady_s(each, running, job.response, token)
+            seconds = formulas.steady_s(each, under_way, job.response, pace)
+        waited = np.concatenate([[0.0, full], full + np.cumsum(draining)])
+        ended = np.concatenate([[0.0, each - running], each - running * alive]) / each
+        parts = np.arange(1, job.parts + 1) / job.parts
+        done = np.interp(parts[:-1], ended, waited / waited[-1])
     with section("prompts"):
         read = job.sequences if engine.in_process else job.prompts
         prompts = read / engines * job.prompt
@@ -190,6 +208,7 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         slots=slots,
         running=running,
         longest=float((weight * whole).sum()),
+        done_fracs=(*map(float, done), 1.0),
         token_s=first(token),
         weight_bytes=weights,
         cache_bytes=cache,
@@ -238,19 +257,23 @@ def rl_step(
         free = max(0.0, 1 - stays / float(plan.cluster.gpu.usable_memory))
         whole = first(train.table.zero) < _SHARDED
         engine = replace(engine, budget_frac=free, shares_weights=whole)
+    else:
+        engine = replace(engine, step_s=engine.step_s + loop.token_s)
     generation = generate(plan, m, engine, job, pools)
     with section("passes over the responses"):
         updates = job.epochs * job.trained / job.batch
-        passes = loop.passes * job.trained / job.batch * forward_s(train)
-        training = loop.passes * updates * first(train.time.seconds)
+        padded = job.trained * (job.prompt + job.longest)
+        handed = float(formulas.handed_s(padded, loop.row_bytes, loop.row_rate))
+        passes = loop.passes * job.trained / job.batch * forward_s(train) + handed
+        training = loop.passes * updates * first(train.time.seconds) + handed
     memory = _phase_bytes(train, generation, job, pools, keeps)
     here = "all" if pools.colocated else "training"
     generating = "all" if pools.colocated else "generation"
     timed_phases = [
-        ("generation", generating, loop.generation * generation.seconds),
-        ("reward", generating, job.reward_s),
+        ("generation", generating, generation.seconds),
+        ("reward", generating, _reward_s(job, loop)),
         ("old log-probabilities", here, passes * job.old_logprobs),
-        *_scored(job, pools, passes, loop.generation * generation.seconds),
+        *_scored(job, pools, passes, generation.seconds),
         ("values", here, passes * job.critic),
         ("training", here, training),
         ("training of the critic", here, training * job.critic),
@@ -266,13 +289,20 @@ def rl_step(
     usable = float(plan.usable_bytes)
     most = max(memory.values())
     return RlStep(
-        seconds=_together({name: seconds for name, _, seconds in timed_phases}, beside),
+        seconds=_together(
+            {name: seconds for name, _, seconds in timed_phases}, beside, generation.done_fracs
+        ),
         phases=phases,
         generation=generation,
         fits=bool(train.fits[0]) and most <= usable and generation.slots >= 1,
         shortfall_bytes=max(most - usable, 0.0),
         beside=beside,
     )
+
+
+def _reward_s(job: Job, loop: Loop) -> float:
+    """Seconds of rewards and advantages: as stated, else those of rules on the host."""
+    return loop.response_s * job.sequences if job.reward_s is None else job.reward_s
 
 
 def _bytes_of(train: Estimates, names: tuple[str, ...]) -> float:

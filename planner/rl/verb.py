@@ -17,7 +17,7 @@ from planner.rl.documents import Reinforcement, RlGeneration, RlPhase, RlSplit, 
 from planner.rl.evidence import BAND
 from planner.rl.frameworks import loop
 from planner.rl.options import RlOptions
-from planner.rl.request import REFERENCE, Request, check_frozen, request_of
+from planner.rl.request import REFERENCE, Request, check_frozen, doubts_of, request_of
 from planner.rl.splits import Step, Tried, keeps_of, splits, try_split
 from planner.rl.step import Pools, RlStep
 from planner.specs.base import PlanError
@@ -56,7 +56,8 @@ def answer(settings: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement
         return document, None
     with recording("step of reinforcement learning") as tree:
         train, engine = taken.chosen.training.estimates, taken.chosen.engine
-        estimate.rl_step(train, engine, request.job, taken.pools, keeps_of(request), loop())
+        keeps, overhead = keeps_of(request), loop(request.framework)
+        estimate.rl_step(train, engine, request.job, taken.pools, keeps, overhead)
     return changed(document, explain=nested(tree)), tree
 
 
@@ -79,6 +80,7 @@ def _document(request: Request, pools: Pools, best: Step, tried: list[Tried]) ->
     low, high = (_band(step, phases, end) for end in ("low", "high"))
     generating_s = next(phase.seconds for phase in step.phases if phase.name == "generation")
     generated = job.sequences * job.response / (generating_s * pools.generation)
+    timed = step.generates
     return Reinforcement(
         schema_version=SCHEMA_VERSION,
         model=SizedModel(
@@ -101,13 +103,13 @@ def _document(request: Request, pools: Pools, best: Step, tried: list[Tried]) ->
             expected_longest_tokens=generation.longest,
             steps_ahead=job.ahead,
         ),
-        step_s=step.seconds,
-        step_low_s=low,
-        step_high_s=high,
+        step_s=step.seconds if timed else None,
+        step_low_s=low if timed else None,
+        step_high_s=high if timed else None,
         rests_on=_otherwise(request, pools, step),
         fits=step.fits,
         shortfall_bytes=step.shortfall_bytes,
-        phases=phases,
+        phases=[p if timed or p.name != "generation" else _untimed(p) for p in phases],
         generation=RlGeneration(
             engine=request.engine.title,
             precision=request.own.generation_precision,
@@ -137,10 +139,10 @@ def _document(request: Request, pools: Pools, best: Step, tried: list[Tried]) ->
         splits=[_split(split, split.chosen is best) for split in tried],
         changes=[],
         usd_per_1000_steps=None
-        if price is None
+        if price is None or not timed
         else float(run_level.machines_usd(gpu_s, float(price))),
         notes=[*_notes(request), *training.scenario.assumptions],
-        doubts=list(training.scenario.doubts),
+        doubts=[*doubts_of(request), *training.scenario.doubts],
     )
 
 
@@ -159,6 +161,10 @@ def _phase(phase: estimate.Phase, figures: Figures) -> RlPhase:
     )
 
 
+def _untimed(phase: RlPhase) -> RlPhase:
+    return changed(phase, seconds=None, low=None, high=None)
+
+
 def _band(step: RlStep, phases: list[RlPhase], end: str) -> float:
     """An end of the band of a step: all phases at theirs, which is wider than they are likely to be
     together."""
@@ -169,7 +175,10 @@ def _band(step: RlStep, phases: list[RlPhase], end: str) -> float:
 def _split(split: Tried, taken: bool) -> RlSplit:
     pools, best = split.pools, split.chosen
     step = None if best is None else best.step
-    parts = {} if step is None else {phase.name: phase.seconds for phase in step.phases}
+    timed = step is not None and step.generates
+    parts = (
+        {} if step is None or not timed else {phase.name: phase.seconds for phase in step.phases}
+    )
     training = sum(s for name, s in parts.items() if name not in (*estimate.OF_ENGINE, "refit"))
     too_large = "does not fit the memory of a GPU" if step and not step.fits else None
     return RlSplit(
@@ -177,9 +186,9 @@ def _split(split: Tried, taken: bool) -> RlSplit:
         training_gpus=pools.training,
         shared=pools.colocated,
         generation_tp=None if best is None else best.engine.tp,
-        step_s=None if step is None else step.seconds,
+        step_s=step.seconds if step is not None and timed else None,
         generation_s=parts.get("generation"),
-        training_s=None if step is None else training,
+        training_s=training if timed else None,
         fits=step is not None and step.fits,
         taken=taken,
         why=split.why or too_large,
@@ -190,20 +199,22 @@ def _otherwise(request: Request, pools: Pools, step: RlStep) -> str | None:
     """The step with responses half as long as the longest, where their mean is a default."""
     job = request.job
     longer = round(job.longest / 2)
-    if not request.assumed or longer <= job.response:
+    if not request.assumed or longer <= job.response or not step.generates:
         return None
     decides = f"The default mean of {job.response:,.0f} tokens decides: with"
     flag = f"--response-length {longer}"
     other = try_split(replace(request, job=job.of_lengths(longer, job.longest)), pools)
     if other.chosen is None:
         return f"{decides} {flag} no layout trains ({other.why})."
+    if not other.chosen.step.generates:
+        return f"{decides} {flag} an engine has no room for a sequence."
     fits = " and does not fit" if step.fits and not other.chosen.step.fits else ""
     return f"{decides} {flag} a step takes {show(other.chosen.step.seconds, 's')}{fits}."
 
 
 def _notes(request: Request) -> list[str]:
     """Notes on assumptions of the answer."""
-    settings, job, taken = request.own, request.job, loop()
+    settings, job, taken = request.own, request.job, loop(request.framework)
     referred = any(scorer.name == REFERENCE for scorer in job.scorers)
     longest = f"{job.longest:,.0f} tokens at most"
     moved = f"{', '.join(request.moves)} leave" if request.moves else "nothing leaves"
@@ -214,14 +225,20 @@ def _notes(request: Request) -> list[str]:
         f" {'sleeps' if request.framework.sleeps else 'stays on the GPU'} while others work,"
         f" {moved} the GPU during generation ({request.framework.source})",
         f"reference policy: {'scores every response' if referred else 'none'} (--reference)",
-        f"loop: generation takes {taken.generation:g} times a server's, passes {taken.passes:g}"
-        " times those of pre-training (measured with NeMo RL, planner/rl/reinforcement.toml)",
+        f"loop: a token takes {show(taken.token_s, 's')} more on the host than a server's, passes"
+        f" {taken.passes:g} times those of pre-training (measured with NeMo RL,"
+        " planner/rl/reinforcement.toml)",
         "prompts: read once for all responses to them, as engines with prefix caching do",
     ]
     if settings.reward_time is None:
-        sentences.append("reward: no time of its own (--reward-time)")
+        sentences.append(
+            f"reward: by rules on the host, {show(taken.response_s, 's')} a response"
+            " (--reward-time)"
+        )
     if job.partial:
         sentences.append("responses that are not done go on in the next step (--partial-rollout)")
+    if job.parts > 1:
+        sentences.append(f"each of {job.parts} parts of the responses trains once done (--stream)")
     for scorer in job.scorers:
         if scorer.name != REFERENCE:
             sentences.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.rl.documents import Reinforcement, RlSplit
+from planner.rl.documents import Reinforcement, RlPhase, RlSplit
 from planner.specs.documents.advice import Value
 from planner.specs.options import flag
 from planner.units import show
@@ -32,14 +32,22 @@ def view(r: Reinforcement) -> View:
 def _verdict(r: Reinforcement) -> str:
     cost = "" if r.usd_per_1000_steps is None else f", {r.usd_per_1000_steps:,.0f} USD"
     fits = "fits" if r.fits else f"does not fit: {show(r.shortfall_bytes, 'B')} too much"
-    if not r.fits and not r.shortfall_bytes:
-        fits = "does not fit: an engine has no room for a sequence"
     rests_on = f". {r.rests_on}" if r.rests_on else ""
+    if r.step_s is None or r.step_low_s is None or r.step_high_s is None:
+        room = "an engine has no room for a sequence, so that a step has no time"
+        return f"does not fit: {room}{_nothing(r)}{rests_on}"
+    fits += _nothing(r)
     return (
         f"{fits}; a step takes {show(r.step_s, 's')} ({show(r.step_low_s, 's')} to"
         f" {show(r.step_high_s, 's')}), 1,000 steps {1000 * r.step_s / 3600:,.1f} h{cost}"
         f"{rests_on}"
     )
+
+
+def _nothing(r: Reinforcement) -> str:
+    """That no change helps, where a step does not fit."""
+    tried = "adapters, states on the host or in 8 bit, 8 times the GPUs"
+    return "" if r.fits or r.changes else f" ({tried}: none fits)"
 
 
 def _phases(r: Reinforcement) -> Block:
@@ -53,14 +61,19 @@ def _phases(r: Reinforcement) -> Block:
         ],
         ["phase", "GPUs", "time|s", "low|s", "high|s", "of the step|.0%", "memory per GPU|B"],
         [
-            [p.name, p.gpus, p.seconds, p.low, p.high, p.seconds / r.step_s, p.device_bytes]
+            [p.name, p.gpus, p.seconds, p.low, p.high, _share(p, r), p.device_bytes]
             for p in r.phases
         ],
         order="as they run",
         drop=("low", "high"),
         lead=True,
-        chart=_chart(r),
+        chart=None if r.step_s is None else _chart(r, r.step_s),
     )
+
+
+def _share(phase: RlPhase, r: Reinforcement) -> float | None:
+    """Of the step; None where it has no time."""
+    return None if phase.seconds is None or r.step_s is None else phase.seconds / r.step_s
 
 
 def _generation(r: Reinforcement) -> Block:
@@ -70,17 +83,26 @@ def _generation(r: Reinforcement) -> Block:
     return Block(
         "Generation and training",
         [
-            f"generation: {g.engine}, {engines}, {g.running:,.0f} sequences each of"
-            f" {g.slots:,.0f} that fit; {show(g.token_s, 's')} per token,"
-            f" {g.tokens_per_s_per_gpu:,.0f} tokens/s per GPU",
-            f"generation: prompts {show(g.prompts_s, 's')}, full slots {show(g.full_s, 's')},"
-            f" until the last response ends {show(g.drain_s, 's')}",
+            *_engine(r, f"generation: {g.engine}, {engines}"),
             f"training: {t.stack}, {t.gpus:,} GPUs, tp {layout.tp}, pp {layout.pp},"
             f" cp {layout.cp}, ep {layout.ep}, dp {layout.dp}, recompute {layout.recompute}",
             f"training: {t.rows:,} packed rows of {t.seq_len:,} tokens per optimizer step of"
             f" {show(t.step_s, 's')}, of it {show(t.forward_s, 's')} forward",
         ],
     )
+
+
+def _engine(r: Reinforcement, named: str) -> list[str]:
+    g = r.generation
+    if r.step_s is None:
+        weights = show(g.weight_bytes, "B")
+        return [f"{named}; its weights of {weights} on a GPU leave no room for a sequence"]
+    return [
+        f"{named}, {g.running:,.0f} sequences each of {g.slots:,.0f} that fit;"
+        f" {show(g.token_s, 's')} per token, {g.tokens_per_s_per_gpu:,.0f} tokens/s per GPU",
+        f"generation: prompts {show(g.prompts_s, 's')}, full slots {show(g.full_s, 's')},"
+        f" until the last response ends {show(g.drain_s, 's')}",
+    ]
 
 
 def _changes(r: Reinforcement) -> Block:
@@ -153,11 +175,13 @@ def _link(split: RlSplit) -> Link | None:
     return Link(changes={"generation_gpus": split.generation_gpus}, word="Show")
 
 
-def _chart(r: Reinforcement) -> Chart:
+def _chart(r: Reinforcement, step_s: float) -> Chart:
     """The phases of a step, one row each; phases of different GPUs run in parallel."""
     at: dict[str, float] = {}
     data, names = [], []
     for i, phase in enumerate(r.phases):
+        if phase.seconds is None or phase.low is None or phase.high is None:
+            continue
         begin = max(at.values(), default=0.0) if phase.gpus == "all" else at.get(phase.gpus, 0.0)
         at[phase.gpus] = begin + phase.seconds
         names.append(phase.name)
@@ -166,11 +190,11 @@ def _chart(r: Reinforcement) -> Chart:
         color = {"color": CYCLE[i % len(CYCLE)]}
         length = (begin, phase.seconds)
         data.append(spans(phase.name, [phase.name], [length], color, [text], **_PLAIN))
-    hours = _STEPS * r.step_s / _HOUR_S
+    hours = _STEPS * step_s / _HOUR_S
     return Chart(
         "rl-phases",
         "A step by phase",
-        f"A step takes {show(r.step_s, 's')}, {_STEPS:,} steps take {hours:,.1f} h.",
+        f"A step takes {show(step_s, 's')}, {_STEPS:,} steps take {hours:,.1f} h.",
         rows_figure(data, names, axis("seconds")),
         caption="Each phase begins where the one before it on the same GPUs ends.",
     )

@@ -30,10 +30,14 @@ def read_answer(path: Path, field: str) -> Reinforcement:
     """The answer of a file. Raises PlanError."""
     text = catalog.read_text(path, field, _MOST_BYTES)
     try:
-        return document.read(text, Reinforcement)
+        answer = document.read(text, Reinforcement)
     except msgspec.MsgspecError as error:
         remedy = f"is not an answer of `dpplan rl --json`: {error}"
         raise PlanError(field, str(path), remedy) from None
+    if answer.step_s is None:
+        remedy = "has no time to compare with: its engines hold no sequence"
+        raise PlanError(field, str(path), remedy)
+    return answer
 
 
 def generates(checked: Checked) -> bool:
@@ -42,7 +46,7 @@ def generates(checked: Checked) -> bool:
 
 
 def phases(predicted: Reinforcement, logs: Sequence[Checked]) -> Phases:
-    """The middle of the logs beside an answer: the step, and phase by phase."""
+    """The middle of the logs beside an answer with a time: the step, and phase by phase."""
     steps = [log.steps for log in logs if log.steps]
     seconds = float(np.median([step.seconds for step in steps]))
     names = dict.fromkeys(name for step in steps for name in step.phases)
@@ -57,13 +61,17 @@ def phases(predicted: Reinforcement, logs: Sequence[Checked]) -> Phases:
         for phase in predicted.phases
         if phase.name not in known
     ]
+    step_s, low, high = (
+        value or 0.0  # read_answer refuses an answer without
+        for value in (predicted.step_s, predicted.step_low_s, predicted.step_high_s)
+    )
     return Phases(
         measured_s=seconds,
-        predicted_s=predicted.step_s,
-        low=predicted.step_low_s,
-        high=predicted.step_high_s,
-        ratio=seconds / predicted.step_s,
-        verdict=verdict(seconds, predicted.step_low_s, predicted.step_high_s),
+        predicted_s=step_s,
+        low=low,
+        high=high,
+        ratio=seconds / step_s,
+        verdict=verdict(seconds, low, high),
         lines=lines,
     )
 
@@ -72,6 +80,7 @@ def _line(name: str, seconds: float, predicted: Reinforcement) -> PhaseTime:
     parts = [phase for phase in predicted.phases if phase.name in name.split(_AND)]
     if not parts:
         return PhaseTime(name, seconds, None, None, None, None)
-    low, high = sum(part.low for part in parts), sum(part.high for part in parts)
+    low, high = sum(part.low or 0.0 for part in parts), sum(part.high or 0.0 for part in parts)
     inside = low <= seconds <= high
-    return PhaseTime(name, seconds, sum(part.seconds for part in parts), low, high, inside)
+    predicted_s = sum(part.seconds or 0.0 for part in parts)
+    return PhaseTime(name, seconds, predicted_s, low, high, inside)

@@ -30,7 +30,8 @@ COLUMNS = (
 )
 # words of options that are read here
 _MEMORY, _MOVES = "vllm_memory", "optimizer_offload_between_phases"
-_READ = (_MEMORY, "packing", "defer_fp32_logits")
+_IN_FLIGHT = "in_flight_updates"
+_READ = (_MEMORY, _IN_FLIGHT, "packing", "defer_fp32_logits")
 # assumed where a table prints one mean of both: the share of prompts
 _PROMPT_SHARE = 0.05
 _OF_JOB = ("seq_len", "global_batch")  # that `dpplan rl` fills in
@@ -129,6 +130,7 @@ def _rl_options(row: Row) -> RlOptions:
         response_max=max(1, int(longest) - prompt),
         update_batch=min(whole(row, "train_global_batch", minimum=1), prompts * responses),
         ahead=whole(row, "policy_lag", 0),
+        partial_rollout=options_of(row).get(_IN_FLIGHT) == "1",
         generation_gpus=None if _shared(row) else whole(row, "generation_gpus", minimum=1),
         generation_tp=whole(row, "generation_tp", minimum=1),
         generation_precision=row.get("generation_precision") or "bf16",  # type: ignore[arg-type]
