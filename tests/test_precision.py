@@ -23,6 +23,7 @@ from planner.estimate.memory.low_precision import copies_bytes
 from planner.estimate.sync import gathered_bytes
 from planner.formulas import casts
 from planner.inputs import catalog
+from planner.specs.adapters import AdapterSpec
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.names import PRECISIONS
@@ -279,3 +280,16 @@ def test_fp8_of_mi300x(n: int) -> None:
     of = plan("fp8-delayed", gpu="mi300x-192gb")
     time = gemm_s(of, machine(of), float(n), float(n), float(n), recipe=of.recipe)
     assert 0.85 < 2.0 * n**3 / float(time) / 1e12 / FP8_OF_MI300X[n] < 1.15
+
+
+@pytest.mark.parametrize(("gpu", "copies"), [("gb300-279gb", 1.0), ("h200-sxm-141gb", 2.0)])
+def test_frozen_weights_in_8_bit(gpu: str, copies: float) -> None:
+    """Frozen weights of layers are kept as GEMMs read them: in one layout on Blackwell, in both on
+    Hopper, which is as much as 16 bit."""
+    adapter = AdapterSpec(rank=16)
+    each = {
+        parts: leaf(plan("fp8-delayed", gpu, adapter=adapter, low_parts=parts), "parameters")
+        for parts in ((), ("weights",))
+    }
+    layers = 4 * (2 * 8192 * (8192 + 1024) + 3 * 8192 * 28672)
+    assert each[()] - each["weights",] == pytest.approx((2.0 - copies) * layers, rel=1e-4)
