@@ -51,6 +51,15 @@ def test_flash_attention_4_is_as_fast_as_measured() -> None:
     assert _rate("b200-sxm-180gb", "flash4", 8192.0) == pytest.approx(1155, rel=0.12)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "forward", "backward"), [("mi300x-192gb", 537, 474), ("mi355x-288gb", 1308, 1066)]
+)
+def test_assembly_kernels_of_amd(gpu: str, forward: float, backward: float) -> None:
+    # means at 8,192 tokens, causal, of ROCm/aiter@e4048607 op_tests/cpp/mha/README.md
+    assert _rate(gpu, "cudnn", 8192.0) == pytest.approx(forward, rel=0.05)
+    assert _rate(gpu, "cudnn", 8192.0, "backward") == pytest.approx(backward, rel=0.05)
+
+
 def test_kernels_of_an_older_generation_gain_little_from_a_newer_one() -> None:
     # the same instructions per SM: FlashAttention-2 on B200 is near its 335 TFLOP/s on H100, far
     # below the kernels written for Blackwell

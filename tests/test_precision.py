@@ -3,6 +3,7 @@ refuses what."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from planner.estimate.memory.low_precision import copies_bytes
 from planner.estimate.sync import gathered_bytes
 from planner.formulas import casts
 from planner.inputs import catalog
+from planner.specs.adapters import AdapterSpec
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.names import PRECISIONS
@@ -241,3 +243,53 @@ def test_rows_name_their_recipes() -> None:
     assert row_plan(gathers)[0].is_low("weights")
     with pytest.raises(PlanError, match="nvfp4"):
         row_plan(row(gpu="h100-sxm5-80gb", precision="fp4", options="fp_recipe=nvfp4"))
+
+
+def test_activations_that_cast() -> None:
+    """Where activations write 8 bit themselves, the input of the MLP's second GEMM and the
+    gradients of its first are not read in 16 bit; tensors whose scale is their own are."""
+
+    def of(stack: str, precision: str) -> dict[str, tuple[float, float]]:
+        ones = {name: np.ones(1) for name in ("tp", "cp", "ep", "micro_batch")}
+        one = plan(precision, stack=stack)
+        shape = local_shape(one, **ones, sequence_parallel=np.zeros(1))
+        m: Machine = replace(machine(one), kernel_gap=0.0)
+        casts_by_name = {}
+        for p in weight_gemms(shape):
+            each = casts_s(one, m, p)
+            casts_by_name[p.name] = float(each.forward[0]), float(each.backward[0])
+        return casts_by_name
+
+    apart, inside = of("nemo", "fp8-delayed"), of("nemo-mlperf-5.1", "fp8-delayed")
+    # 2 bytes read and 1 written (Blackwell multiplies both layouts): a third is left
+    assert inside["mlp_out"][0] == pytest.approx(apart["mlp_out"][0] / 3)
+    assert inside["mlp_in"][1] == pytest.approx(apart["mlp_in"][1] / 3)
+    for name in ("qkv", "attention_out"):
+        assert inside[name] == pytest.approx(apart[name])
+    assert inside["mlp_in"][0] == pytest.approx(apart["mlp_in"][0])
+    assert of("nemo", "nvfp4") == of("nemo-mlperf-5.1", "nvfp4")
+
+
+# hipBLASLt of ROCm 6.2 in fp8 on MI300X, TFLOP/s by m = n = k: Azure/AI-benchmarking-guide,
+# Azure_Results/ND_MI300X_v5_results.md
+FP8_OF_MI300X = {4096: 955.0, 8192: 1159.0, 16384: 1015.0, 32768: 1029.0}
+
+
+@pytest.mark.parametrize("n", FP8_OF_MI300X)
+def test_fp8_of_mi300x(n: int) -> None:
+    of = plan("fp8-delayed", gpu="mi300x-192gb")
+    time = gemm_s(of, machine(of), float(n), float(n), float(n), recipe=of.recipe)
+    assert 0.85 < 2.0 * n**3 / float(time) / 1e12 / FP8_OF_MI300X[n] < 1.15
+
+
+@pytest.mark.parametrize(("gpu", "copies"), [("gb300-279gb", 1.0), ("h200-sxm-141gb", 2.0)])
+def test_frozen_weights_in_8_bit(gpu: str, copies: float) -> None:
+    """Frozen weights of layers are kept as GEMMs read them: in one layout on Blackwell, in both on
+    Hopper, which is as much as 16 bit."""
+    adapter = AdapterSpec(rank=16)
+    each = {
+        parts: leaf(plan("fp8-delayed", gpu, adapter=adapter, low_parts=parts), "parameters")
+        for parts in ((), ("weights",))
+    }
+    layers = 4 * (2 * 8192 * (8192 + 1024) + 3 * 8192 * 28672)
+    assert each[()] - each["weights",] == pytest.approx((2.0 - copies) * layers, rel=1e-4)

@@ -291,6 +291,11 @@ class Plan(Spec):
         return self.fused_kernels or self.stack.fusion.fused_gate
 
     @property
+    def casts_in_activation(self) -> bool:
+        """Whether activations of dense MLPs write the operands of GEMMs themselves."""
+        return self.precision in self.stack.fusion.activation_casts
+
+    @property
     def chained(self) -> bool:
         """Whether norm, RoPE or gate of the model is a chain of torch operators."""
         rotary = self.model.positions == "rotary" and not self.fused_rotary

@@ -23,6 +23,7 @@ from planner.specs.precision import Recipe
 _Gemms = tuple[Product, ...] | Moe  # what is computed as one: products, or routed experts
 # bytes per weight to read and to write an fp32 gradient that a GEMM accumulates into
 _ACCUMULATED = 8.0
+_READ = 2.0  # bytes of an element in 16 bit, from which operands are cast
 
 
 def weight_gemms(shape: LayerShape) -> Iterator[Gemm]:
@@ -152,9 +153,10 @@ def casts_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
         1 - plan.training.wide_layers / plan.model.layers
     )
 
-    def cast_s(width: Array) -> Array:
+    def cast_s(width: Array, written: bool) -> Array:
+        each = m.cast_bytes - float(written) * _READ * recipe.reads
         return share * kernels.elementwise_s(
-            m.cast_bytes * p.batch * p.m * width,
+            each * p.batch * p.m * width,
             recipe.kernels,
             memory_bytes_per_s=m.memory_bandwidth,
             elementwise_frac=m.stream_frac,
@@ -162,4 +164,8 @@ def casts_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
             limit_bytes_per_s=m.cast_limit,
         )
 
-    return BothWays(cast_s(p.k), cast_s(p.n))
+    # the activation writes what the second GEMM of an MLP reads, and the gradients of the first
+    inside = plan.casts_in_activation
+    return BothWays(
+        cast_s(p.k, inside and p.name == "mlp_out"), cast_s(p.n, inside and p.name == "mlp_in")
+    )

@@ -157,6 +157,10 @@ def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Ar
     seconds: dict[str, BothWays[Array]] = {}
     if isinstance(part, Mlp):
         act, f = _activation(m, part.gated), stream_ratio(plan) * tokens * part.ffn_hidden / t
+        if plan.casts_in_activation:  # which counts what is written in their place
+            act = BothWays(
+                act.forward - _COUNTED_ELEMENT, act.backward - _COUNTED_ELEMENT * part.inputs
+            )
         seconds["activation"] = BothWays(
             operator_s(plan, m, f, act.forward, m.activation_forward_s, float(part.inputs)),
             operator_s(plan, m, f, act.backward, m.activation_backward_s, _ACTIVATION_KERNELS_BACK),

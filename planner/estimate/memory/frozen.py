@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.estimate import quantised
+from planner.estimate.memory import low_precision
 from planner.estimate.stages import StageSplit, stage_split
 from planner.estimate.state_types import frozen_bytes
 from planner.estimate.states import RankParameters, rank_parameters
@@ -37,7 +38,8 @@ def held_bytes(
         experts = experts - trained.experts_of_stage(layers_trained)
     each, (ranks, expert_ranks), upcast = frozen_bytes(plan), cuts, plan.training.upcast
     layers = every.of_stage(split, 0.0 * first, 0.0 * last) * (plan.training.adapter is not None)
-    beside, ends = (_FP32_BYTES if wide else each for wide in (upcast, upcast == "all"))
+    narrow = low_precision.frozen_bytes(plan, each)
+    beside, ends = _FP32_BYTES if upcast else narrow, _FP32_BYTES if upcast == "all" else each
     of_layers, of_experts = quantised.element_bytes(plan, c, every, beside)
     return (
         memory.state_bytes(shared - layers, ends, ranks)

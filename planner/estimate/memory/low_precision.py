@@ -26,7 +26,13 @@ def kept_bytes(plan: Plan, usual: float, master: float) -> float:
     Weights without a separate master copy, such as the fp32 shards of FSDP, stay as they are: there
     the format applies to gathers only.
     """
-    if not plan.is_low("weights") or master == 0:
+    return usual if master == 0 else frozen_bytes(plan, usual)
+
+
+def frozen_bytes(plan: Plan, usual: float) -> float:
+    """Bytes per frozen weight of a layer, which no update needs in 16 bit: what its GEMMs read,
+    where `usual` is of 16 bit."""
+    if not plan.is_low("weights"):
         return usual
     share = narrow_share(plan)
     return share * copies_bytes(plan) + (1 - share) * usual
