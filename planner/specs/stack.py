@@ -168,6 +168,8 @@ class StateBytes(Spec):
     optimizer_temporary: float = Field(
         default=0.0, ge=0, le=16
     )  # per owned parameter during the optimizer step
+    # ZeRO-1 gathers what it has updated in flat copies of its part and of all weights
+    flat_gather: bool = False
     # elements that ZeRO-3 updates at a time; none: all that a rank owns
     zero3_turn: float | None = Field(default=None, ge=1, le=1e13)
     flat_temporaries: bool = (

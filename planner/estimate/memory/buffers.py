@@ -21,6 +21,7 @@ from planner.specs.layout import OFFLOADED_OPTIMIZER
 if TYPE_CHECKING:
     from planner.estimate.memory.stage import StageOf
 
+_DOUBLE = 8.0  # bytes of an fp64 element
 _BUFFERS = 2.0  # of DeepSpeed's ZeRO-1 and 2, one of which is filled while the other is reduced
 
 
@@ -63,8 +64,23 @@ def _received(s: StageOf) -> Phased:
 
 def bucket_elements(s: StageOf) -> Array:
     """Elements that a bucket of fixed size holds."""
-    several = _BUFFERS if s.state.zero3_buckets and sync.beside(s.plan, "reduce") else 1.0
+    two = s.state.zero3_buckets is not None and sync.beside(s.plan, "reduce")
+    several = np.where(s.c.zero < ZERO_3, _BUFFERS if two else 1.0, 1.0)
     return _fixed_buckets(s) / several / sync.compute_bytes(s.plan)
+
+
+def copied(s: StageOf) -> Array:
+    """Layouts in which DeepSpeed copies every gradient to a bucket as soon as it is there."""
+    reduces = (s.c.zero > 0) & (s.c.replicas > 1)
+    return reduces & (s.state.parts_reduced and sync.beside(s.plan, "reduce"))
+
+
+def flat_copy(s: StageOf) -> Array:
+    """Bytes of a copy of a bucket while it is reduced: of ZeRO-1 and 2 by the ranks that its slices
+    belong to (allreduce_bucket of zero/stage_1_and_2.py flattens them), of ZeRO-3 with the shards
+    of a rank beside one another (reduce_scatter_coalesced of comm/coalesced_collectives.py)."""
+    elements = np.minimum(bucket_elements(s), s.trained.all)
+    return np.where(copied(s), sync.compute_bytes(s.plan) * elements, 0.0)
 
 
 def _fixed_buckets(s: StageOf) -> Array:
@@ -85,6 +101,10 @@ def of_optimizer(s: StageOf) -> Phased:
     """Buffers of the optimizer's step."""
     plan, c, state = s.plan, s.c, s.state
     temporary = state.optimizer_temporary * s.trained.owned
+    if state.parts_reduced:  # the norm of a tensor's part is of an fp64 copy: get_grad_norm_direct
+        part = np.minimum(s.weights.trained.words * s.split.first, s.trained.owned)
+        sharded = (c.zero > 0) & (c.zero < ZERO_3)
+        temporary = np.maximum(temporary, np.where(sharded, _DOUBLE * part, 0.0))
     known = optimizer_of(plan.training.optimizer, plan.training.optimizer_rank)
     if known.work is not None:  # one after the other, in place of buffers for all of them
         matrix = largest(
@@ -99,7 +119,12 @@ def of_optimizer(s: StageOf) -> Phased:
         turn = state.optimizer_temporary * (plan.training.sub_group_size or state.zero3_turn)
         temporary = np.where(c.zero >= ZERO_3, np.minimum(temporary, turn), temporary)
     on_cpu = c.offloads(*OFFLOADED_OPTIMIZER) & (plan.stack.offload_update == "cpu")
-    return Phased(step=np.where(on_cpu, 0.0, temporary))
+    temporary = np.where(on_cpu, 0.0, temporary)
+    if state.flat_gather:
+        weights = sync.compute_bytes(plan) * (s.trained.all + s.trained.owned)
+        gathers = (c.zero == 1) & (c.replicas > 1)
+        temporary = np.maximum(temporary, np.where(gathers, weights, 0.0))
+    return Phased(step=temporary)
 
 
 def workspaces(s: StageOf) -> Phased:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,21 +39,24 @@ def accumulated(s: StageOf) -> Phased:
     after = sync.stays_gathered(s.plan, s.c) & s.c.is_schedule("gpipe")
     before = np.where(after, 0.0, standing)
     meanwhile = np.maximum(standing - after * (s.kept.stage + s.in_no_layer), before)
-    head, beside = _of_head(s, standing), _beyond_buckets(s)
+    head, stays = _of_head(s, standing), _beyond_buckets(s)
     # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
     # unless it is the head's, too
     waits = s.plan.model.tied_embeddings & (head > 0)
     embedded = s.split.first * p.words * ~waits
     ahead = np.minimum(s.kept.unit_layers * p.per_layer() + embedded, trained)
-    ready = _reduced_parts(s, gradients)
-    reached = np.maximum(standing, ready * (1 - ahead / np.maximum(trained, 1.0)))
+    part, ready = _reduced_parts(s, gradients)
+    reached = np.maximum(standing, part * (1 - ahead / np.maximum(trained, 1.0)))
     return Phased(
         load=np.where(persistent, gradients, 0.0),
         forward=before,
         loss=meanwhile,
-        backward=meanwhile + head + beside[0],
-        end=reached + np.where(standing > 0, head, 0.0) + sum(beside),
-        synchronisation=np.where(sync.keeps_whole(s.plan, s.c), standing, ready),
+        backward=meanwhile + head + stays[0],
+        end=reached + np.where((standing > 0) | buffers.copied(s), head, 0.0) + stays[0],
+        synchronisation=np.where(
+            sync.keeps_whole(s.plan, s.c), standing, _last_reduced(s, standing, part, ready)
+        )
+        + sum(stays),
         step=ready,
     )
 
@@ -70,24 +74,27 @@ def _of_head(s: StageOf, standing: Array) -> Array:
     adds_itself = s.plan.stack.fusion.gradient_accumulation_fp32
     if not s.plan.trains_head or (adds_itself and not s.plan.model.tied_embeddings):
         elements = 0.0 * last
-    # of DeepSpeed it is in a bucket, or reduced
-    away = by_units(s) | (s.state.parts_reduced & (s.c.zero > 0))
+    # of DeepSpeed it is in a bucket, or reduced, unless it waits
+    away = by_units(s) | (buffers.copied(s) & (not s.plan.model.tied_embeddings))
     return np.where(away, 0.0, _given_bytes(s) * elements)
 
 
 def _beyond_buckets(s: StageOf) -> tuple[Array, Array]:
-    """Bytes of (head's, embedding's) gradient where it is larger than a bucket of DeepSpeed: under
-    ZeRO-1 it stays until the step, under ZeRO-2 until the next bucket is reduced, and no bucket
-    follows the embedding (extra_large_param_to_reduce of zero/stage_1_and_2.py)."""
+    """Bytes of gradients of (head, layers) that are larger than a bucket of DeepSpeed, which under
+    ZeRO-1 stay until the step (extra_large_param_to_reduce of zero/stage_1_and_2.py)."""
+    nothing = 0.0 * s.split.first
     if not s.state.parts_reduced:
-        return 0.0 * s.split.first, 0.0 * s.split.first
-    each, p = sync.compute_bytes(s.plan), s.weights.trained
-    largest = buffers.bucket_elements(s)
-    head, embedding = p.last.get("head/logits", 0.0 * p.words) * s.split.last, p.words
-    first = s.c.zero == 1
-    stays = [first & (head > largest), (first | (s.c.zero == _ZERO_2)) & (embedding > largest)]
-    shared = (s.c.replicas > 1) * each
-    return shared * stays[0] * head, shared * stays[1] * embedding * s.split.first
+        return nothing, nothing
+    p, largest, fusion = s.weights.trained, buffers.bucket_elements(s), s.plan.stack.fusion
+    head, inner = p.last.get("head/logits", 0.0 * p.words), nothing
+    every = tensors(s.plan.model, fusion.joint_qkv, fusion.joint_gate)
+    sizes = Counter(each.elements for each in every if each.layer is not None)
+    for elements, count in sizes.items():
+        each = elements / s.c.tp
+        inner = inner + count * each * (each > largest)
+    stay = (s.c.zero == 1) * (s.c.replicas > 1) * sync.compute_bytes(s.plan)
+    inner = inner * s.split.layers / s.plan.model.layers
+    return stay * (head > largest) * head * s.split.last, stay * inner
 
 
 def _given_bytes(s: StageOf) -> float:
@@ -96,17 +103,34 @@ def _given_bytes(s: StageOf) -> float:
     return float(s.state.gradient if eager.wide_stream(s.plan) else sync.compute_bytes(s.plan))
 
 
-def _reduced_parts(s: StageOf, gradients: Array) -> Array:
-    """Bytes of gradients when backward is over: of ZeRO-1 the rank's part, where the last
-    micro-batch reduces into it and frees the others while it runs."""
+def _reduced_parts(s: StageOf, gradients: Array) -> tuple[Array, Array]:
+    """Bytes of gradients of a rank while layers are in backward, and when it is over: of ZeRO-1 its
+    part, where the last micro-batch reduces into it and frees the others while it runs. The part
+    of the first rank begins with the embedding, whose gradient comes last."""
     if not s.state.parts_reduced or not sync.beside(s.plan, "reduce"):
-        return gradients
+        return gradients, gradients
     part = np.where(s.c.zero == 1, gradients / s.c.shards, gradients)
-    # the buffer has all of a tensor that the part begins or ends in (copy_grads_in_partition of
-    # zero/stage_1_and_2.py)
+    # the buffer has all of a tensor that the part begins or ends in, and is made for the first one
+    # (copy_grads_in_partition of zero/stage_1_and_2.py)
     largest = state_ledger(s.plan)["gradients"] * s.weights.trained.words * s.split.first
     shared = (s.c.zero > 0) & (s.c.zero <= _ZERO_2) & (s.c.shards > 1)
-    return np.where(shared, np.maximum(part, largest), part)
+    late = shared & (largest >= part)
+    return np.where(late, 0.0, part), np.where(late, largest, part)
+
+
+def _last_reduced(s: StageOf, standing: Array, part: Array, ready: Array) -> Array:
+    """Bytes of gradients while the embedding's, which is the last one, is made and reduced. In
+    DeepSpeed its gradient is there before a bucket, or the rank's part, has it; `of_embedding` has
+    those that are added to it."""
+    if not s.state.parts_reduced or not sync.beside(s.plan, "reduce"):
+        return ready
+    given = np.where(standing > 0, 0.0, sync.compute_bytes(s.plan) * s.weights.trained.words)
+    given = s.split.first * given
+    large = s.weights.trained.words > buffers.bucket_elements(s)
+    added = of_embedding(s)
+    reduced = ready + np.where(large, given, buffers.flat_copy(s)) - added
+    here = np.maximum(np.maximum(part, standing) + given, reduced)
+    return np.where((s.c.zero > 0) & (s.c.zero <= _ZERO_2), here, ready)
 
 
 def copies(s: StageOf) -> Phased:
@@ -118,11 +142,14 @@ def copies(s: StageOf) -> Phased:
     placeholders = each * (p.largest + p.most_experts / local) + 0.0 * s.split.first
     head = each * p.words * s.split.last
     copied = s.state.gradient_copy * s.trained.all / s.c.vpp + placeholders
+    # the first layers and the embedding have none yet, nor has the head that waits for it
+    unit = s.kept.unit_layers * p.per_layer() + s.split.first * p.words
+    later = s.state.gradient_copy * np.minimum(unit, s.trained.all / s.c.vpp)
     return Phased(
         forward=placeholders,
         loss=placeholders + np.where(s.split.last > 0, head, 0.0),
         backward=placeholders,
-        end=copied + _of_first(s),
+        end=copied - later + _of_first(s),
         synchronisation=copied + np.where(by_units(s), 0.0, of_embedding(s)),
         step=placeholders,
     )
@@ -150,9 +177,12 @@ def of_embedding(s: StageOf) -> Array:
     own linear layers return a product)."""
     wide = s.state.gradient > TYPE_BYTES["bf16"]
     cast, each = eager.wide_stream(s.plan), _given_bytes(s)
-    adds = 1.0 * ((s.microbatches > 1) | (s.state.persistent_gradients and wide))
+    # those that wait beside the buffer are counted with it
+    waits = s.state.gradient_copy > 0
+    adds = 1.0 * ((s.microbatches > 1) | (s.state.persistent_gradients and wide)) * (not waits)
     if s.plan.model.tied_embeddings and not s.plan.stack.fusion.gradient_accumulation_fp32:
-        in_place = cast or s.plan.stack.family == "megatron" or s.plan.loss_kernel == "tiled"
+        product = s.plan.stack.family == "megatron" and not waits
+        in_place = cast or product or s.plan.loss_kernel == "tiled"
         adds = adds + s.split.last * (1.0 if in_place else 2.0)
     return each * adds * s.weights.trained.words * s.split.first
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.estimate import mechanisms, quantised, sync
-from planner.estimate.memory import frozen, gradients, loss, low_precision, units
+from planner.estimate.memory import buffers, frozen, gradients, loss, low_precision, units
 from planner.estimate.memory.phases import Phased, throughout
 from planner.estimate.memory.states import ZERO_2, ZERO_3
 from planner.estimate.state_types import reference_bytes
@@ -28,6 +28,10 @@ def gathered(s: StageOf) -> Phased:
     both = weights + _reducing(s)
     turn = np.maximum(weights, _turning(s))
     whole = Phased(forward=turn, loss=turn, backward=turn, end=both, synchronisation=both)
+    if s.state.parts_reduced:
+        here = buffers.copied(s)
+        pairs = zip(_copied(s, turn), whole, strict=True)
+        whole = Phased(*(np.where(here, of_buckets, each) for of_buckets, each in pairs))
     if s.state.zero2_gathers:
         of_units, here = units.gathered(s, _beside(s)), gradients.by_units(s)
         pairs = zip(of_units, whole, strict=True)
@@ -50,6 +54,23 @@ def _gathered(s: StageOf) -> Array:
     saved = quantised.saved_per_layer(plan, c, every, narrow)
     weights = narrow * root + frozen.GATHERED_LAYERS * (narrow * layer - saved)
     return np.where(c.zero >= ZERO_3, weights + _beside(s), 0.0)
+
+
+def _copied(s: StageOf, turn: Array) -> Phased:
+    """Bytes of `gathered` where gradients are copied to buckets. A bucket is full when the
+    activations, and under ZeRO-3 the weights, behind its gradients are gone; first layer and
+    embedding are gathered last. turn: bytes of weights that stay gathered from forward on."""
+    sharded, narrow, every = s.c.zero >= ZERO_3, sync.compute_bytes(s.plan), s.weights.every
+    words = s.split.first * total(every.first)
+    last = np.where(sharded, narrow * np.minimum(every.per_layer() + words, _elements(s)), 0.0)
+    copy, given = buffers.flat_copy(s), narrow * s.split.first * s.weights.trained.words
+    layers = buffers.bucket_elements(s) / np.maximum(s.weights.trained.per_layer(), 1.0)
+    gone = np.minimum(layers, s.split.layers) * s.kept.unit
+    backward = np.where(sharded, turn, np.maximum(copy - gone, 0.0))
+    after = np.where(sharded, narrow * words + np.maximum(copy, given), 0.0)
+    end = last + copy
+    beside = _beside(s)
+    return Phased(0.0, turn, turn, backward, end + beside, after + beside, 0.0)
 
 
 def _elements(s: StageOf) -> Array:
