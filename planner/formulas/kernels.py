@@ -123,8 +123,8 @@ def gemm_s(
 def cached_bytes_per_s(
     working_bytes: Array, *, cache_bytes: Array, cache_bytes_per_s: Array, memory_bytes_per_s: Array
 ) -> Array:
-    """Bandwidth of kernels that read and write `working_bytes` each: of the cache up to a quarter of
-    its size, of memory from half of it on."""
+    """Bandwidth of kernels that read and write `working_bytes` each: of the cache up to a quarter
+    of its size, of memory from half of it on."""
     size = np.maximum(cache_bytes, 1e-9)
     inside = np.clip(2 - 4 * np.asarray(working_bytes, float) / size, 0.0, 1.0)
     return 1 / ((1 - inside) / memory_bytes_per_s + inside / cache_bytes_per_s)
