@@ -560,6 +560,7 @@ def rl(
     reference: Literal['yes', 'no'] | None = ...,
     old_logprobs: Literal['yes', 'no'] | None = ...,
     partial_rollout: bool | None = ...,
+    stream: int | None = ...,
     reward_model: str | None = ...,
     scoring_gpus: int | None = ...,
     reward_time: float | str | None = ...,

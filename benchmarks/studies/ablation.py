@@ -178,6 +178,9 @@ MECHANISMS: tuple[Mechanism, ...] = (
         _set(elementwise_limit=_UNLIMITED),
     ),
     Mechanism(
+        "last cache", "tensors of elementwise kernels always go to memory", _set(cache_bytes=0.0)
+    ),
+    Mechanism(
         "norms of torch operators",
         "every norm is one fused kernel",
         _set(norm_forward=4.0, norm_backward=8.0),

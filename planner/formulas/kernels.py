@@ -113,6 +113,24 @@ def gemm_s(
 
 
 @formula(
+    unit="B/s",
+    equation="1 / ((1 - f) / memory + f / cache), f = clip(2 - 4 w / size, 0, 1)",
+    source=(
+        "own derivation: a kernel finds what the one before it wrote where both fit, in the half of"
+        " the cache that weights and copies of its other partition leave"
+    ),
+)
+def cached_bytes_per_s(
+    working_bytes: Array, *, cache_bytes: Array, cache_bytes_per_s: Array, memory_bytes_per_s: Array
+) -> Array:
+    """Bandwidth of kernels that read and write `working_bytes` each: of the cache up to a quarter
+    of its size, of memory from half of it on."""
+    size = np.maximum(cache_bytes, 1e-9)
+    inside = np.clip(2 - 4 * np.asarray(working_bytes, float) / size, 0.0, 1.0)
+    return 1 / ((1 - inside) / memory_bytes_per_s + inside / cache_bytes_per_s)
+
+
+@formula(
     unit="s",
     equation="bytes (1 / (HBM frac) + 1 / limit) + kernels gap",
     source=(

@@ -188,6 +188,13 @@ class TypicalNode(Spec):
     nvme: NvmeSpec | None = None  # its drives, for those who offload to them
 
 
+class CacheSpec(Spec):
+    """The last cache before the memory of a GPU, shared by all its units."""
+
+    size: Bytes
+    bandwidth: BytesPerSecond  # of reads and writes that stay in it
+
+
 class GpuSpec(Spec):
     """One exact GPU variant."""
 
@@ -202,6 +209,7 @@ class GpuSpec(Spec):
     memory: Bytes  # as sold
     usable_memory: Bytes  # what the driver lets a framework allocate (torch total_memory)
     memory_bandwidth: BytesPerSecond
+    cache: CacheSpec | None = None  # None: not known, kernels go to memory
     compute_units: int = Field(ge=1, le=100_000)  # streaming multiprocessors or compute units
     power: Watts
     dense: DenseRates

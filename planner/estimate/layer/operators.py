@@ -64,11 +64,17 @@ def stream_s(plan: Plan, m: Machine, moved_bytes: Array, launches: float) -> Arr
 
 
 def moved_s(m: Machine, moved_bytes: Array, launches: float) -> Array:
-    """Seconds of bandwidth-bound kernels that move these bytes."""
+    """Seconds of bandwidth-bound kernels that move these bytes, in the cache where they fit."""
+    bandwidth = kernels.cached_bytes_per_s(
+        moved_bytes / np.maximum(launches, 1.0),
+        cache_bytes=m.cache_bytes,
+        cache_bytes_per_s=m.cache_bandwidth,
+        memory_bytes_per_s=m.memory_bandwidth,
+    )
     return kernels.elementwise_s(
         moved_bytes,
         launches,
-        memory_bytes_per_s=m.memory_bandwidth,
+        memory_bytes_per_s=bandwidth,
         elementwise_frac=m.elementwise_frac,
         gap_s=m.kernel_gap,
         limit_bytes_per_s=m.elementwise_limit,

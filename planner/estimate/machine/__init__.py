@@ -47,6 +47,8 @@ class Machine:
     gemm_memory_frac: Array
     kernel_gap: Array
     memory_bandwidth: Array
+    cache_bytes: Array  # of the last cache; 0 where none is known
+    cache_bandwidth: Array
     elementwise_frac: Array
     elementwise_limit: Array
     stream_frac: Array

@@ -20,6 +20,7 @@ _CAST_SOURCE = (
     "own count of the passes of Transformer Engine's casts, per element of an input or an output's"
     " gradient; weights, which are cast once per step, apart"
 )
+_NO_CACHE = Sourced(0.0, "B", "assumed", "no cache is known of this GPU")
 _CAST_LIMIT = Sourced(
     2e13,
     "B/s",
@@ -143,6 +144,8 @@ def kernel_numbers(plan: Plan) -> dict[str, Any]:
         "gemm_memory_frac": curve.memory_frac,
         "kernel_gap": curve.kernel_gap,
         "memory_bandwidth": gpu.memory_bandwidth,
+        "cache_bytes": gpu.cache.size if gpu.cache else _NO_CACHE,
+        "cache_bandwidth": gpu.cache.bandwidth if gpu.cache else gpu.memory_bandwidth,
         "elementwise_frac": _ELEMENTWISE,
         "elementwise_limit": _limit(plan),
         "stream_frac": _STREAM,
