@@ -103,6 +103,8 @@ _SDXL = {
     "projection_class_embeddings_input_dim": 2816,
 }
 _DEFAULTS = "the defaults of its class"
+# trained by scripts that run autocast over weights in fp32 (--mixed_precision of diffusers)
+UNDER_AUTOCAST = ("UNet2DConditionModel", "WanTransformer3DModel")
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,9 @@ def text_of(name: str) -> tuple[str, dict[str, Any]]:
     entry = FILES[name]
     with kernels.without_data():
         answer = worker.trace(target_of(entry))
+    if entry.kind in UNDER_AUTOCAST:
+        with kernels.without_data(autocast=True):
+            _cast(answer["parts"], worker.trace(target_of(entry), True, frozen=False)["parts"])
     keys = verb._keys(TraceOptions(target=name, name=name), answer)
     named = f", {entry.kind.split()[1]}" if " " in entry.kind else ""
     keyed = "" if entry.kind.startswith("timm:") else f"; keys: {entry.read}"
@@ -271,6 +276,16 @@ def text_of(name: str) -> tuple[str, dict[str, Any]]:
     model = catalog.build(ModelSpec, keys, "MODEL", "traced")
     verb._check(TraceOptions(target=name), model, answer)
     return tomli_w.dumps(keys), answer
+
+
+def _cast(parts: list[dict[str, Any]], wide: list[dict[str, Any]]) -> None:
+    """Write into blocks what the same blocks save where autocast runs over weights in fp32."""
+    if [part["name"] for part in parts] != [part["name"] for part in wide]:
+        raise SystemExit("autocast runs other blocks: trace it as a file of its own")
+    for part, other in zip(parts, wide, strict=True):
+        part["cast_saved"] = other.get("saved", "0")
+        if "saved_bytes" in other:
+            part["cast_saved_bytes"] = other["saved_bytes"]
 
 
 def main() -> None:

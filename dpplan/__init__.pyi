@@ -91,6 +91,7 @@ class _HostAndLike(TypedDict, total=False):
     trainable_layers: int | None
     hpz: int | None
     freeze: str | None
+    fp8_mlp_input: bool | None
     cpu_update: Literal['after', 'overlapped', 'delayed'] | None
     gradient_precision: Literal['fp32', 'bf16'] | None
     sub_group_size: float | None

@@ -3,8 +3,8 @@
 
 The file is taken as it is but for the number of steps. Kernels of packages that need CUDA are
 replaced by the same arithmetic of PyTorch: flash_attn's attention over packed sequences, its
-rotary embedding and its RMSNorm. grouped_gemm, which only experts use, is an empty module. Devices
-named "cuda" are the CPU, and the collectives are of Gloo, which has no mean.
+rotary embedding and its RMSNorm. Devices named "cuda" are the CPU, and the collectives are of Gloo,
+which has no mean.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import importlib
 import itertools
 import json
 import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import yaml
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # of a process that torchrun starts
+
+from benchmarks.frameworks import nanotron_modules as modules
 
 STEPS = 2  # nanotron's first step has a learning rate of zero
 
@@ -71,56 +72,6 @@ def norm(x: Any, weight: Any, bias: Any, eps: float, is_rms_norm: bool, **_: Any
     return functional.rms_norm(x, weight.shape, weight, eps)
 
 
-def unused(*_: Any, **__: Any) -> Any:
-    raise NotImplementedError("a kernel of GPUs that no step here calls")
-
-
-KERNELS: dict[str, dict[str, Any]] = {
-    "flash_attn": {},
-    "flash_attn.flash_attn_interface": {
-        "flash_attn_varlen_func": attention,
-        **dict.fromkeys(("flash_attn_func", "flash_attn_with_kvcache"), unused),
-        **dict.fromkeys(("_flash_attn_varlen_forward", "_flash_attn_varlen_backward"), unused),
-    },
-    "flash_attn.bert_padding": {},
-    "flash_attn.layers": {},
-    "flash_attn.layers.rotary": {"RotaryEmbedding": RotaryEmbedding, "apply_rotary_emb": unused},
-    "flash_attn.modules": {},
-    "flash_attn.modules.mha": {"flash_attn_varlen_kvpacked_func": packed_attention},
-    "flash_attn.ops": {},
-    "flash_attn.ops.triton": {},
-    "flash_attn.ops.triton.layer_norm": {"layer_norm_fn": norm},
-    "grouped_gemm": {},
-    "grouped_gemm.ops": {},
-    "functorch.dim": {"tree_map": torch.utils._pytree.tree_map},  # of PyTorch before 2.9
-}
-
-
-def install_kernels() -> None:
-    for name, members in KERNELS.items():
-        module = ModuleType(name)
-        module.__dict__.update(members, __path__=[], __version__="2.7.0")
-        module.__spec__ = ModuleSpec(name, None)
-        sys.modules[name] = module
-        parent, _, last = name.rpartition(".")
-        if parent in KERNELS:
-            setattr(sys.modules[parent], last, module)
-
-
-class OnCpu(TorchFunctionMode):
-    """Every device is the CPU."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        here = {name: _here(value) for name, value in (kwargs or {}).items()}
-        return func(*map(_here, args), **here)
-
-
-def _here(value: Any) -> Any:
-    if isinstance(value, torch.device) and value.type == "cuda":
-        return torch.device("cpu")
-    return "cpu" if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
-
-
 class Generator(torch.Generator):
     def __new__(cls, device: Any = "cpu") -> Any:
         return super().__new__(cls)
@@ -166,7 +117,7 @@ def main() -> None:
     document["tokens"]["train_steps"] = STEPS
     path = path.with_name("here.yaml")
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    install_kernels()
+    modules.install(attention, packed_attention, RotaryEmbedding, norm)
     torch_itself: Any = torch
     torch_itself.Generator = Generator
     torch_itself.cuda.set_device = torch_itself.cuda.reset_peak_memory_stats = lambda *_: None
@@ -189,7 +140,7 @@ def main() -> None:
             self.outputs = super().training_step(dataloader)
             return self.outputs
 
-    with OnCpu():
+    with modules.OnCpu():
         trainer = Trainer(str(path))
         weights = list(trainer.model.parameters())
         before = [weight.detach().clone() for weight in weights]

@@ -177,6 +177,7 @@ CONTEXT: dict[str, Given] = {
     "expert_kernels": {**EXPERTS, "expert_kernels": "loop"},
     "expert_load": EXPERTS,
     "expert_spread": EXPERTS,
+    "fp8_mlp_input": {"model": "qwen3-0.6b", "stack": "megatron-core"},
     # with room for 40 times the tokens memory limits the micro-batches
     "paged_stash": {**EXPERTS, "expert_load": 2.0, "capacity_factor": 40.0},
     "capacity_factor": {**EXPERTS, "capacity_factor": 40.0},

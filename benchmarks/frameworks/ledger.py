@@ -175,7 +175,9 @@ def ledger(setting: Setting) -> tuple[Counted, dict[str, dict[str, float]]]:
         for phase in stage.phases
     }
     sums = {name: round(sum(leaves.values())) for name, leaves in phases.items()}
-    step, at_loss = phases["optimizer step"], phases["loss"]
+    step, at_loss = phases["optimizer step"], dict(phases["loss"])
+    if setting.framework != "diffusers":  # whose loss is behind autocast, and its copies
+        at_loss["cast_copies"] = phases["forward"].get("cast_copies", 0.0)
     # what has no origin of its own in the count: gradients that do not stay are among activations
     named = _NAMED | ({"gradients"} if phases["load"]["gradients"] else set())
     row = Counted(

@@ -14,16 +14,15 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
-from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from benchmarks.frameworks import stepping
 from benchmarks.frameworks.fake_world import world
 from benchmarks.frameworks.live import LiveBytes
+from benchmarks.frameworks.nanotron_modules import OnCpu, install, unused
 from benchmarks.frameworks.setting import Counted, Setting
 
 _FIELDS = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
@@ -83,37 +82,6 @@ class _Rotary(torch.nn.Module):
         return _Rotated.apply(q), _RotatedInPlace.apply(kv)
 
 
-def _unused(*_: Any, **__: Any) -> Any:
-    raise NotImplementedError("a kernel that no training step calls")
-
-
-_KERNELS: dict[str, dict[str, Any]] = {
-    "flash_attn": {},
-    "flash_attn.flash_attn_interface": {
-        "flash_attn_varlen_func": lambda q, k, v, **_: _Attention.apply(q, k, v),
-        "flash_attn_with_kvcache": _unused,
-    },
-    "flash_attn.bert_padding": {},
-    "flash_attn.layers": {},
-    "flash_attn.layers.rotary": {"RotaryEmbedding": _Rotary},
-    "flash_attn.ops": {},
-    "flash_attn.ops.triton": {},
-    "flash_attn.ops.triton.layer_norm": {"layer_norm_fn": lambda x, w, *_, **__: _Norm.apply(x, w)},
-    "functorch.dim": {"tree_map": torch.utils._pytree.tree_map},  # of torch before 2.9
-}
-
-
-def _install_kernels() -> None:
-    for name, members in _KERNELS.items():
-        module = ModuleType(name)
-        module.__dict__.update(members, __path__=[], __version__="2.7.0")
-        module.__spec__ = ModuleSpec(name, None)
-        sys.modules[name] = module
-        parent, _, last = name.rpartition(".")
-        if parent in _KERNELS:
-            setattr(sys.modules[parent], last, module)
-
-
 def _import_logging() -> None:
     """Import nanotron.logging, which needs the name of a class of its configuration, which needs
     it: neither can be imported first in the package of 0.4."""
@@ -127,7 +95,12 @@ def _import_logging() -> None:
         del sys.modules[name]
 
 
-_install_kernels()
+install(
+    lambda q, k, v, **_: _Attention.apply(q, k, v),
+    unused,
+    _Rotary,
+    lambda x, weight, *_, **__: _Norm.apply(x, weight),
+)
 _import_logging()
 _trainer: Any = importlib.import_module("nanotron.trainer")  # first: it imports all others
 _accumulating: Any = importlib.import_module("nanotron.optim.gradient_accumulator")
@@ -137,20 +110,6 @@ _llama: Any = importlib.import_module("nanotron.models.llama")
 _models: Any = importlib.import_module("nanotron.models")
 _modes: Any = importlib.import_module("nanotron.parallel.tensor_parallel.enum")
 _parallel: Any = importlib.import_module("nanotron.parallel")
-
-
-class _OnCpu(TorchFunctionMode):
-    """Every device is the CPU."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        here = {name: _here(value) for name, value in (kwargs or {}).items()}
-        return func(*map(_here, args), **here)
-
-
-def _here(value: Any) -> Any:
-    if isinstance(value, torch.device) and value.type == "cuda":
-        return torch.device("cpu")
-    return "cpu" if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
 
 
 def _buffers(named_parameters: Any) -> Any:
@@ -172,7 +131,7 @@ def _context(setting: Setting) -> Iterator[Any]:
     torch_itself: Any = torch
     torch_itself.cuda.set_device = lambda *_: None
     torch_itself.cuda.current_device = lambda: "cpu"
-    with _OnCpu():
+    with OnCpu():
         yield _parallel.ParallelContext(setting.tensor, 1, setting.replicas)
 
 

@@ -98,6 +98,7 @@ class Reservation:
     reserved: float
     growing: float  # reserved where segments expand
     least: float  # memory of the smallest device on which they run, to 2 %
+    least_growing: float  # the same where segments expand
 
     def share(self, reserved: float) -> float:
         """Reserved but unallocated memory over the memory that a step allocates and frees."""
@@ -121,17 +122,19 @@ def reservation(before: Events, steps: Sequence[Events]) -> Reservation:
         if i == len(before) - 1:
             resting = live
     usual, growing = simulate(events), simulate(events, GROWING)
-    return Reservation(resting, most, usual.peak, growing.peak, _least(events, most, usual.peak))
+    least = _least(events, most, usual.peak, Settings())
+    least_growing = _least(events, most, growing.peak, GROWING)
+    return Reservation(resting, most, usual.peak, growing.peak, least, least_growing)
 
 
-def _least(events: Events, allocated: float, reserved: float) -> float:
-    """Bytes of the smallest device on which a sequence runs, whose allocator gives segments back
-    and tries again."""
+def _least(events: Events, allocated: float, reserved: float, settings: Settings) -> float:
+    """Bytes of the smallest device on which a sequence runs, whose allocator gives segments, or
+    free pages of expandable ones, back and tries again."""
     low, high = allocated, reserved
     while high - low > _NEAR * allocated:
         middle = (low + high) / 2
         try:
-            simulate(events, Settings(capacity=int(middle)))
+            simulate(events, replace(settings, capacity=int(middle)))
             high = middle
         except OutOfMemory:
             low = middle
@@ -178,12 +181,12 @@ def of_settings(count: int, seed: int = 1) -> Iterator[tuple[Setting, Reservatio
 
 def show(count: int) -> None:
     """Print both tables."""
-    row = "{:44s}" + 4 * " {:>9s}" + 3 * " {:>7s}"
-    names = "allocated", "reserved", "growing", "least"
+    row = "{:44s}" + 5 * " {:>9s}" + 4 * " {:>7s}"
+    names = "allocated", "reserved", "growing", "least", "least, g"
     print(row.format("GiB, and shares of what comes and goes", *names, *names[1:]))
 
     def line(name: str, value: Reservation) -> None:
-        over = value.reserved, value.growing, value.least
+        over = value.reserved, value.growing, value.least, value.least_growing
         sizes = [f"{size / 2**30:.2f}" for size in (value.allocated, *over)]
         print(row.format(name, *sizes, *(f"{value.share(size):.3f}" for size in over)), flush=True)
 
@@ -191,7 +194,8 @@ def show(count: int) -> None:
     for setting, value in of_settings(count):
         words = [setting.config["model_type"], setting.precision, setting.recompute]
         line(" ".join([*words, f"{setting.micro_batch} x {setting.seq_len}"]), value)
-        shares.append([value.share(x) for x in (value.reserved, value.growing, value.least)])
+        over = value.reserved, value.growing, value.least, value.least_growing
+        shares.append([value.share(size) for size in over])
     middle = [sorted(each)[len(each) // 2] for each in zip(*shares, strict=True)]
     print("median shares:", *(f"{share:.3f}" for share in middle))
     for setting in OF_LENGTHS:

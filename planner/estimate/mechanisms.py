@@ -171,6 +171,13 @@ def kept_load(plan: Plan) -> float | None:
     return next((load for load in every if load is not None), None)
 
 
+def activated_bytes(plan: Plan) -> float | None:
+    """Bytes of an element that an activation function of an MLP reads, as it is kept for backward;
+    None: as without mechanisms."""
+    every = (mechanism.activated_bytes() for mechanism in plan.mechanisms)
+    return next((each for each in every if each is not None), None)
+
+
 def freed(
     plan: Plan, c: Columns, phases: list[Ledger], gradients: Callable[[], Gradients]
 ) -> list[Ledger] | None:

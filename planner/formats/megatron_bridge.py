@@ -48,6 +48,7 @@ TABLE = (
     Argument(_PRECISION, "precision", words=words("precisions", "megatron-bridge")),
     Argument("grad-reduce-in-fp32", "grad_reduce_precision", words={True: None, False: "bf16"}),
     Argument("share-embeddings-and-output-weights", "model.tied_embeddings"),
+    Argument("activation-func-fp8-input-store", "fp8_mlp_input"),
     Argument("peft.dim", "lora"),
     Argument("gated-linear-unit", "model.mlp", words={True: "gated", False: "plain"}),
 )

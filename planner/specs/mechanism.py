@@ -304,6 +304,11 @@ class Mechanism:
         fullest rank, or the capacity."""
         return None
 
+    def activated_bytes(self) -> float | None:
+        """Bytes of an element that an activation function of an MLP reads, as it is kept for
+        backward; None: as without it."""
+        return None
+
     def dispatch_overlap(self) -> DispatchOverlap:
         """Compute beside which tokens are sent to their experts and back."""
         return DispatchOverlap()

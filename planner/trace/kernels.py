@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -79,6 +79,42 @@ def _dropout(
     return torch.native_dropout(input, p, True)[0] if p and training else input
 
 
+class _FusedNorm(torch.autograd.Function):
+    """RMSNorm in one kernel, as CUDA's rms_norm has it (layer_norm.cpp): backward needs the input
+    and a scale per row. The kernel of a layer norm, which moves the same bytes, stands for it."""
+
+    @staticmethod
+    def forward(ctx: Any, input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        norm = torch.ops.aten.native_layer_norm
+        out, _, scale = norm(input, weight.shape, weight, None, 1e-6)
+        ctx.save_for_backward(input, weight, scale)
+        return cast(torch.Tensor, out)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        input, weight, scale = ctx.saved_tensors
+        norm, asked = torch.ops.aten.native_layer_norm_backward, [True, True, False]
+        given = gradients[0], input, weight.shape, scale, scale, weight, None, asked
+        of_input, of_weight, _ = norm(*given)
+        return of_input, of_weight
+
+
+_RMS_NORM = torch.nn.functional.rms_norm
+
+
+def _rms_norm(
+    input: torch.Tensor,
+    normalized_shape: Any,
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
+    """Fused where input and weight are of one type."""
+    if weight is None or weight.dtype is not input.dtype:
+        return _RMS_NORM(input, normalized_shape, weight, eps)
+    normed: torch.Tensor = _FusedNorm.apply(input, weight)
+    return normed
+
+
 @contextlib.contextmanager
 def as_cuda() -> Iterator[None]:
     """Kernels that CUDA has, where torch's on a CPU keep other tensors; no weight gets values."""
@@ -86,6 +122,7 @@ def as_cuda() -> Iterator[None]:
     new: list[tuple[Any, str, Any]] = [
         (functional, "scaled_dot_product_attention", _attention),
         (functional, "dropout", _dropout),
+        (functional, "rms_norm", _rms_norm),
         # some of them draw until what is drawn suits
         *((nn.init, x, _as_it_is) for x in dir(nn.init) if x.endswith("_") and x[0] != "_"),
     ]

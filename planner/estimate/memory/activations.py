@@ -333,7 +333,14 @@ def _mlp_bytes(plan: Plan, part: Mlp | Moe) -> float:
     # a ReLU keeps its output alone, which the second GEMM keeps anyway
     if not part.gated and part.activation == "relu":
         each -= _COUNTED_ELEMENT if each >= 2 * _COUNTED_ELEMENT else 0.0
-    return each * plan.stream_bytes / _COUNTED_ELEMENT - (e - _input_bytes(plan))
+    each = each * plan.stream_bytes / _COUNTED_ELEMENT - (e - _input_bytes(plan))
+    return each - part.inputs * (plan.stream_bytes - _activated_bytes(plan))
+
+
+def _activated_bytes(plan: Plan) -> float:
+    """Bytes per element that the activation function of an MLP reads, as backward has it."""
+    stated = mechanisms.activated_bytes(plan)
+    return plan.stream_bytes if stated is None else stated
 
 
 def _dense_activations(plan: Plan, c: Columns, part: Mlp, own_input: bool) -> Ledger:
@@ -360,7 +367,8 @@ def _expert_activations(plan: Plan, c: Columns, moe: Moe) -> Ledger:
     # what is clamped beside what the activation reads
     clamped = e * moe.inputs * (moe.clamped and split_experts(plan))
     width, read = float(moe.ffn_hidden), float(moe.read(int(h)))
-    before = min(each, moe.inputs * e)  # inputs of the activation function
+    # inputs of the activation function
+    before = min(each, moe.inputs * wider * _activated_bytes(plan))
     scored = float(moe.experts + moe.zero_experts)
     return {
         "moe/input": memory.product_input_bytes(_inputs(plan, c), h, e / wider),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from planner.estimate.memory import eager
 from planner.estimate.memory.beside_frozen import own_copy_bytes
 from planner.ledger import Array, Ledger
 from planner.specs.columns import Columns
@@ -30,7 +31,10 @@ def saved(plan: Plan, c: Columns, kept: Kept, gradients: bool) -> Array:
     """Bytes that a block keeps. gradients: of its weights; without them a matrix keeps no input,
     unless an adapter reads it as it is."""
     assert kept.counted is not None
-    every = counted(plan, c, *kept.counted[int(bool(plan.training.compile))])
+    known = kept.counted[int(bool(plan.training.compile))]
+    if kept.cast is not None and eager.wide_stream(plan):
+        known = kept.cast
+    every = counted(plan, c, *known)
     adapter = plan.training.adapter
     shared = adapter is not None and not own_copy_bytes(plan, adapter)
     if gradients or shared or kept.frozen is None:

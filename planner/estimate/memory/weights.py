@@ -139,6 +139,8 @@ def cast(s: StageOf) -> Phased:
     )
     # autocast ends before backward of the loss, whose second gradient is more than its cache
     at_loss = np.maximum(later, whole - loss.last_gradient(s.plan, s.c))
+    if not s.plan.model.vocab:  # whose loss scripts compute after the model, and its autocast
+        at_loss = later
     return Phased(forward=whole, loss=at_loss, backward=later, end=last)
 
 

@@ -252,6 +252,7 @@ class Kept:
     # micro-batch; operator by operator, and with chains of them fused
     counted: tuple[tuple[Polynomial, Polynomial], tuple[Polynomial, Polynomial]] | None = None
     frozen: tuple[Polynomial, Polynomial] | None = None  # the same beside frozen weights
+    cast: tuple[Polynomial, Polynomial] | None = None  # the same under autocast
 
 
 WIDTHS = ("width of the MLP",)  # limits that are not head counts

@@ -110,6 +110,9 @@ class Traced(Part):
     fused_saved_bytes: Count = NONE
     frozen_saved: Count | None = None  # of `saved`, what frozen weights leave; None: not traced
     frozen_saved_bytes: Count = NONE
+    # of weights in fp32 under autocast, whose norms and losses work in fp32; None: not traced
+    cast_saved: Count | None = None
+    cast_saved_bytes: Count = NONE
     working: Count = NONE  # elements of the largest operator of backward
     gemms: tuple[Gemm, ...] = Field(default=(), strict=False, max_length=_MOST_ROWS)
     multiplied: tuple[Multiplied, ...] = Field(default=(), strict=False, max_length=_MOST_ROWS)
@@ -188,7 +191,9 @@ class Traced(Part):
         frozen = None
         if self.frozen_saved is not None:
             frozen = self.frozen_saved, self.frozen_saved_bytes
-        return (Kept("traced/saved", Pieces(0, 1), counted=(apart, fused), frozen=frozen),)
+        cast = None if self.cast_saved is None else (self.cast_saved, self.cast_saved_bytes)
+        counted = apart, fused
+        return (Kept("traced/saved", Pieces(0, 1), counted=counted, frozen=frozen, cast=cast),)
 
 
 def scaled(count: Polynomial, factor: Fraction) -> Polynomial:
