@@ -16,7 +16,30 @@ from planner.specs.parts.base import Kept
 from planner.specs.plan import Plan
 from planner.specs.polynomial import NONE, Polynomial
 
+_APART, _FUSED = ("saved", "saved_bytes"), ("fused_saved", "fused_saved_bytes")
+_FROZEN = "frozen_saved", "frozen_saved_bytes"
 _STATISTICS = 4.0  # bytes per query and head that a fused attention keeps for backward
+
+
+def ranks_of(plan: Plan, c: Columns) -> dict[str, Array]:
+    """Ranks that divide what is kept, by the shares of a block."""
+    gathered = plan.stack.activations.gathered_inputs
+    whole = gathered == "always" or ((gathered == "without pipeline") & (c.pp == 1))
+    inputs = np.where(whole, 1.0, c.sequence_ranks)
+    return {"divided": c.tp, "tokens": c.sequence_ranks, "input": inputs}
+
+
+def on_rank(
+    plan: Plan, c: Columns, part: Traced, names: tuple[str, str], whole: Array
+) -> Array:
+    """Bytes on a rank of tensor parallelism. names: keys of elements and of other bytes; whole:
+    without it."""
+    ranks = ranks_of(plan, c)
+    for share in part.shares:
+        elements, others = (getattr(share, name) for name in names)
+        size = counted(plan, c, elements, others)
+        whole = whole - size * (1 - 1 / ranks[share.ranks])
+    return whole
 
 
 def counted(plan: Plan, c: Columns, elements: Polynomial, others: Polynomial) -> Array:
@@ -26,16 +49,27 @@ def counted(plan: Plan, c: Columns, elements: Polynomial, others: Polynomial) ->
     return wide + others.at(samples, length) + 0.0 * c.tp
 
 
-def saved(plan: Plan, c: Columns, kept: Kept, gradients: bool) -> Array:
+def saved(plan: Plan, c: Columns, part: Traced, kept: Kept, gradients: bool) -> Array:
     """Bytes that a block keeps. gradients: of its weights; without them a matrix keeps no input,
     unless an adapter reads it as it is."""
     assert kept.counted is not None
-    every = counted(plan, c, *kept.counted[int(bool(plan.training.compile))])
+    compiled = bool(plan.training.compile)
+    every = counted(plan, c, *kept.counted[int(compiled)])
+    names = _FUSED if compiled else _APART
+    every = on_rank(plan, c, part, names, every)
     adapter = plan.training.adapter
     shared = adapter is not None and not own_copy_bytes(plan, adapter)
     if gradients or shared or kept.frozen is None:
         return every
-    return np.minimum(every, counted(plan, c, *kept.frozen))
+    return np.minimum(every, on_rank(plan, c, part, _FROZEN, counted(plan, c, *kept.frozen)))
+
+
+def working(plan: Plan, c: Columns, part: Traced) -> Array:
+    """Bytes that the largest operator of backward reads and writes."""
+    out, ranks = counted(plan, c, part.working, NONE), ranks_of(plan, c)
+    for share in part.shares:
+        out = out - counted(plan, c, share.working, NONE) * (1 - 1 / ranks[share.ranks])
+    return out
 
 
 def products(plan: Plan, c: Columns, kind: Kind) -> Array:
@@ -45,17 +79,18 @@ def products(plan: Plan, c: Columns, kind: Kind) -> Array:
     samples, length, e = c.micro_batch, float(plan.training.seq_len), plan.training.element_bytes
     parts = [part for part in kind.parts if isinstance(part, Traced)]
     entering = next((part.enters for part in parts if part.enters), NONE)
-    out = counted(plan, c, entering, NONE)
+    out = counted(plan, c, entering, NONE) / c.sequence_ranks
     for part in parts:
         for gemm in part.gemms:
-            out = out + e * gemm.times * gemm.n * gemm.rows.at(samples, length)
+            ranks = {"columns": c.tp, "rows": c.sequence_ranks, "none": 1.0}[gemm.split]
+            out = out + e * gemm.times * gemm.n * gemm.rows.at(samples, length) / ranks
         for each in part.multiplied:
             sizes = (x.at(samples, length) for x in (each.batch, each.m, each.n))
-            out = out + e * math.prod(sizes)
+            out = out + e * math.prod(sizes) / (c.tp if each.split else 1.0)
         for core in part.attention:
             rows = core.queries.at(samples, length) * core.groups.at(samples, length) * samples
             width = e * (core.value_dim or core.head_dim) + _STATISTICS
-            out = out + core.times * core.heads * width * rows
+            out = out + core.times * core.heads * width * rows / (c.tp if core.split else 1.0)
     return out
 
 
@@ -68,5 +103,6 @@ def scores(plan: Plan, c: Columns, part: Traced, bytes_each: Callable[[Attended]
     for core in cores:
         if (each := bytes_each(core)) and core.spans is not None:
             groups, queries, keys = core.spans.at(float(plan.training.seq_len))
-            total = total + each * core.heads * float(groups * queries * keys) * c.micro_batch
+            pairs = float(groups * queries * keys) * c.micro_batch
+            total = total + each * core.heads * pairs / (c.tp if core.split else 1.0)
     return {"attention/core": total}
