@@ -133,7 +133,8 @@ def _block(
 
 
 _LONGEST = 300  # characters of a sentence
-_COUNTS = ("saved", "saved_bytes", "fused_saved", "fused_saved_bytes")
+_SAVED = ("saved", "saved_bytes")
+_COUNTS = (*_SAVED, "fused_saved", "fused_saved_bytes")
 _FROZEN = ("frozen_saved", "frozen_saved_bytes")
 
 
@@ -143,8 +144,8 @@ def _shares(
     fitting: Fit,
     where: str,
 ) -> list[dict[str, Any]]:
-    """What ranks of tensor parallelism have a share of, of what is saved and of the largest operator
-    of backward."""
+    """Of what is saved, and of the largest operator of backward, what ranks of tensor parallelism
+    have a share of."""
     rows: list[dict[str, Any]] = []
     largest = _working(numbers, fitting)
     for ranks in (DIVIDED, TOKENS, INPUT):
@@ -152,7 +153,7 @@ def _shares(
         for name in (*_COUNTS, *_FROZEN):
             values = [x.shares.get(ranks, Counter())[name] for x in regions]
             if any(values):
-                row[name] = fitting.of(values, lambda name=name: f"{name} of {where}")
+                row[name] = fitting.of(values, functools.partial("{} of {}".format, name, where))
         if largest is not None and largest[0].words.get("ranks") == ranks:
             row["working"] = _elements(largest)
         if len(row) > 1:
@@ -176,8 +177,8 @@ def _merged(region: Region) -> Region:
             numbers = {x: numbers[x] for x in ("bytes", "made")} | {"m": rows, "k": 1, "n": 1}
         sums = [x for x in _SUMS if x in numbers and not (x == "m" and "batch" in numbers)]
         widths = tuple((name, value) for name, value in numbers.items() if name not in sums)
-        key = call.operator, call.module, call.kind, call.backward, call.words.get("weight"), widths
-        key = *key, call.words.get("ranks", WHOLE)
+        words = call.words.get("weight"), call.words.get("ranks", WHOLE)
+        key = call.operator, call.module, call.kind, call.backward, words, widths
         if (first := out.get(key)) is None:
             out[key] = replace(call, numbers=dict(numbers))
             continue
@@ -189,10 +190,22 @@ def _merged(region: Region) -> Region:
             if call.kind in FUSABLE and call.backward is back:
                 moved[call.words.get("ranks", WHOLE)] += call.numbers["bytes"]
         for ranks, size in moved.items():
-            words = {"ranks": ranks}
-            out["fused", back, ranks] = Call("fused", "", "fused", back, {"bytes": size}, words)
-    saved, others = region.saved, region.saved_bytes
-    return replace(region, calls=[*out.values()], fused_saved=saved, fused_saved_bytes=others)
+            fused = Call("fused", "", "fused", back, {"bytes": size}, {"ranks": ranks})
+            out["fused", back, ranks] = fused
+    shares = {
+        ranks: Counter(
+            {name: each[name] for name in (*_SAVED, *_FROZEN)}
+            | {f"fused_{name}": each[name] for name in _SAVED}
+        )
+        for ranks, each in region.shares.items()
+    }
+    return replace(
+        region,
+        calls=[*out.values()],
+        fused_saved=region.saved,
+        fused_saved_bytes=region.saved_bytes,
+        shares=shares,
+    )
 
 
 def _says(name: str, call: Call, where: str) -> str:

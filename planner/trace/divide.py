@@ -89,9 +89,5 @@ class Division:
         if self.split(weight, region) != "rows":
             return frozenset([STREAM])
         return NO_SOURCE.union(
-            *(
-                first
-                for at, first in self.rows.items()
-                if self.multiplications[at].weight == weight
-            )
+            *(first for at, first in self.rows.items() if self.multiplications[at].weight == weight)
         )

@@ -33,6 +33,7 @@ from planner.trace.divide import (
 from planner.trace.values import DEVICE, device_of, tensors_of
 
 _LABEL = "dpplan"
+_NUMBERS = (torch.bool, torch.uint8, torch.int32, torch.int64)  # indices and masks: in no gradient
 OUTSIDE = ""  # region of what is in no block
 Forward = tuple[int, int]  # a chain forward: its region, and its place there
 COUNTED_BYTES = 2  # of an element of the compute precision, as bytes moved are counted
@@ -129,7 +130,6 @@ class Recorder(TorchDispatchMode):
         self.owner: dict[str, int] = {}  # region of a parameter
         for name, weight in model.named_parameters():
             self.weights.setdefault(weight.untyped_storage()._cdata, name)
-        self.casts: list[torch.Tensor] = []
         self.hidden: set[int] = set()  # storages of inputs of the current block
         self.mask: dict[str, Any] = {}  # words of the next attention
         self.backwards = False
@@ -138,6 +138,7 @@ class Recorder(TorchDispatchMode):
         self.division = Division()
         self.seen: list[_Seen] = []
         self.made_of: dict[int, Sources] = {}  # sources of what a call writes, by its identity
+        self.alive: list[Any] = []  # memory of tensors, lest another one comes to lie there
 
     # ------------------------------------------------------------------------------- modules
 
@@ -145,8 +146,6 @@ class Recorder(TorchDispatchMode):
         """A module begins."""
         path = self.paths.get(id(module), "")
         self.stack.append(path)
-        if module is self.model:
-            self._given([x for x in tree_iter((args, kwargs)) if isinstance(x, torch.Tensor)])
         if path in self.blocks:
             tensors = [x for x in tree_iter((args, kwargs)) if isinstance(x, torch.Tensor)]
             self._label(tensors)
@@ -156,15 +155,16 @@ class Recorder(TorchDispatchMode):
                 floats = [x for x in tensors if x.is_floating_point()]
                 self.regions[-1].enters = floats[0].numel() if floats else 0
             self.at, self.rest = self.block_at[path], -1
+            self._begins_with(next((x for x in tensors if x.is_floating_point()), None))
             self.hidden = {x.untyped_storage()._cdata for x in tensors[:1]}
 
-    def _given(self, tensors: list[torch.Tensor]) -> None:
-        """What the model is given is of the stream."""
-        for x in tensors:
-            if x.is_floating_point():
-                storage = _Storage(0, -1, self._bytes(x), x.dtype == self.compute)
-                storage.sources = frozenset([STREAM])
-                self.storages[x.untyped_storage()._cdata] = storage
+    def _begins_with(self, x: torch.Tensor | None) -> None:
+        """The first input of a block is the stream, be it what the model is given."""
+        if x is not None:
+            key = x.untyped_storage()._cdata
+            storage = _Storage(-1, -1, self._bytes(x), x.dtype == self.compute)
+            if not self.storages.setdefault(key, storage).sources:
+                self.storages[key].sources = frozenset([STREAM])
 
     def left(self, module: nn.Module, args: Any, output: Any) -> None:
         """A module ends."""
@@ -234,7 +234,6 @@ class Recorder(TorchDispatchMode):
         )
         if name == "_to_copy" and (weight := self._weight(args)):  # autocast: a weight in 16 bit
             self.weights[outputs[0].untyped_storage()._cdata] = weight
-            self.casts.append(outputs[0])  # lest another tensor comes to lie there
             return result  # counted by the stack, with all weights
         again = (classes.passes(name) - 1) * read
         if kind in FUSABLE:
@@ -262,9 +261,7 @@ class Recorder(TorchDispatchMode):
             return NO_SOURCE
         return storage.sources if storage.region == region else frozenset([STREAM])
 
-    def _sources(
-        self, region: int, name: str, args: Any, inputs: list[torch.Tensor]
-    ) -> Sources:
+    def _sources(self, region: int, name: str, args: Any, inputs: list[torch.Tensor]) -> Sources:
         """Sources of what an operator writes. A GEMM with a weight is a source of its own."""
         read = NO_SOURCE.union(*(self._source(region, x) for x in inputs))
         if name not in ("mm", "addmm", "_grouped_mm", "embedding", "convolution"):
@@ -303,9 +300,15 @@ class Recorder(TorchDispatchMode):
     def _refused(self, seen: _Seen) -> str:
         """Why ranks that have a share of what an operator reads cannot run it."""
         division, call = self.division, seen.call
-        where = f"{call.operator} of {call.module or 'the block'}"
+        module = call.module.removeprefix(self.regions[seen.region].name).strip(".")
+        where = f"{call.operator} of {module or 'the block'}"
         if division.mixes(sources for sources, _ in seen.reads):
             return f"{where} reads what GEMMs would divide beside what every rank has whole"
+        if call.kind == ATTENTION:
+            divided = {bool(sources & division.columns) for sources, _ in seen.reads[:3]}
+            return f"{where} has heads that GEMMs divide, and others" if len(divided) > 1 else ""
+        if call.kind == BATCHED and call.words.get("weight"):
+            return f"{where} multiplies with weights side by side"
         if call.kind not in ("normalisation", "softmax", "reduction"):
             return ""
         for sources, shape in seen.reads:
@@ -319,9 +322,9 @@ class Recorder(TorchDispatchMode):
         """How ranks have a tensor that a region reads or keeps."""
         if not self.division.rows:
             return WHOLE
-        if storage.region != region and storage.sources:
-            return TOKENS
         ranks = self.division.ranks(storage.sources)
+        if storage.region != region and storage.sources:  # of another block: the stream
+            ranks = TOKENS
         return INPUT if ranks == TOKENS and storage.read_by & self.division.columns else ranks
 
     def _share(self, storage: _Storage, name: str) -> None:
@@ -347,6 +350,7 @@ class Recorder(TorchDispatchMode):
             call.words["weight"] = self._weight(args[:1])
         elif call.kind == BATCHED:
             call.numbers |= classes.batched_sizes(name, args)
+            call.words["weight"] = self._weight(args)
         elif call.kind == CONVOLUTION:
             call.words["weight"] = self._weight(args)
             if name == "convolution":
@@ -391,7 +395,8 @@ class Recorder(TorchDispatchMode):
             size = self._bytes(x)
             written += size * kernel
             storage = _Storage(region, self.chain, size * kernel, x.dtype == self.compute)
-            storage.sources = sources
+            self.alive.append(x.untyped_storage())
+            storage.sources = NO_SOURCE if x.dtype in _NUMBERS else sources
             self.storages[x.untyped_storage()._cdata] = storage
             if chain is not None:
                 chain.made.append(storage)

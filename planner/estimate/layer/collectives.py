@@ -64,7 +64,9 @@ def _summed(shape: LayerShape) -> list[tuple[Array, float]]:
     stream = mix.sums
     others: dict[tuple[Polynomial, int], float] = {}
     for part, count in mix.parts:
-        for gemm in part.rows() if isinstance(part, Traced) else ():
+        if not isinstance(part, Traced):
+            continue
+        for gemm in part.rows():
             rows = scaled(part.enters, Fraction(1, gemm.n)) if gemm.groups > 1 else gemm.rows
             if not (rows.is_per_token() and gemm.n == hidden):
                 share = count * gemm.times / mix.layers

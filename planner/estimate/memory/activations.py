@@ -121,11 +121,10 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
             own_input = i == 0 or kind.norms > len(kind.blocks)
             kept = _of_part(plan, c, part, own_input)
             tokens = tokens_of(plan, c)[0]
+            if isinstance(part, Traced):
+                gradients = not frozen and plan.gradient_of(part.name) > 0
+                kept["traced/saved"] = traced.saved(plan, c, part, gradients)
             for tensor in part.kept(stream):
-                if isinstance(part, Traced):
-                    gradients = not frozen and plan.gradient_of(part.name) > 0
-                    kept[tensor.name] = traced.saved(plan, c, part, tensor, gradients)
-                    continue
                 elements = tokens * tensor.elements.local(c.tp)
                 kept[tensor.name] = plan.training.element_bytes * elements
             if frozen or not plan.gradient_of(part.name):

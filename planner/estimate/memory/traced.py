@@ -12,7 +12,6 @@ from planner.ledger import Array, Ledger
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind
 from planner.specs.parts import Attended, Traced
-from planner.specs.parts.base import Kept
 from planner.specs.plan import Plan
 from planner.specs.polynomial import NONE, Polynomial
 
@@ -21,25 +20,12 @@ _FROZEN = "frozen_saved", "frozen_saved_bytes"
 _STATISTICS = 4.0  # bytes per query and head that a fused attention keeps for backward
 
 
-def ranks_of(plan: Plan, c: Columns) -> dict[str, Array]:
+def _ranks(plan: Plan, c: Columns) -> dict[str, Array]:
     """Ranks that divide what is kept, by the shares of a block."""
     gathered = plan.stack.activations.gathered_inputs
     whole = gathered == "always" or ((gathered == "without pipeline") & (c.pp == 1))
     inputs = np.where(whole, 1.0, c.sequence_ranks)
     return {"divided": c.tp, "tokens": c.sequence_ranks, "input": inputs}
-
-
-def on_rank(
-    plan: Plan, c: Columns, part: Traced, names: tuple[str, str], whole: Array
-) -> Array:
-    """Bytes on a rank of tensor parallelism. names: keys of elements and of other bytes; whole:
-    without it."""
-    ranks = ranks_of(plan, c)
-    for share in part.shares:
-        elements, others = (getattr(share, name) for name in names)
-        size = counted(plan, c, elements, others)
-        whole = whole - size * (1 - 1 / ranks[share.ranks])
-    return whole
 
 
 def counted(plan: Plan, c: Columns, elements: Polynomial, others: Polynomial) -> Array:
@@ -49,24 +35,29 @@ def counted(plan: Plan, c: Columns, elements: Polynomial, others: Polynomial) ->
     return wide + others.at(samples, length) + 0.0 * c.tp
 
 
-def saved(plan: Plan, c: Columns, part: Traced, kept: Kept, gradients: bool) -> Array:
+def saved(plan: Plan, c: Columns, part: Traced, gradients: bool) -> Array:
     """Bytes that a block keeps. gradients: of its weights; without them a matrix keeps no input,
     unless an adapter reads it as it is."""
-    assert kept.counted is not None
-    compiled = bool(plan.training.compile)
-    every = counted(plan, c, *kept.counted[int(compiled)])
-    names = _FUSED if compiled else _APART
-    every = on_rank(plan, c, part, names, every)
+    every = _rank_bytes(plan, c, part, _FUSED if plan.training.compile else _APART)
     adapter = plan.training.adapter
     shared = adapter is not None and not own_copy_bytes(plan, adapter)
-    if gradients or shared or kept.frozen is None:
+    if gradients or shared or part.frozen_saved is None:
         return every
-    return np.minimum(every, on_rank(plan, c, part, _FROZEN, counted(plan, c, *kept.frozen)))
+    return np.minimum(every, _rank_bytes(plan, c, part, _FROZEN))
+
+
+def _rank_bytes(plan: Plan, c: Columns, part: Traced, names: tuple[str, str]) -> Array:
+    """Bytes on a rank of tensor parallelism. names: keys of elements and of other bytes."""
+    out, ranks = counted(plan, c, *(getattr(part, name) for name in names)), _ranks(plan, c)
+    for share in part.shares:
+        size = counted(plan, c, *(getattr(share, name) for name in names))
+        out = out - size * (1 - 1 / ranks[share.ranks])
+    return out
 
 
 def working(plan: Plan, c: Columns, part: Traced) -> Array:
     """Bytes that the largest operator of backward reads and writes."""
-    out, ranks = counted(plan, c, part.working, NONE), ranks_of(plan, c)
+    out, ranks = counted(plan, c, part.working, NONE), _ranks(plan, c)
     for share in part.shares:
         out = out - counted(plan, c, share.working, NONE) * (1 - 1 / ranks[share.ranks])
     return out

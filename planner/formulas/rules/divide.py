@@ -157,12 +157,7 @@ def _selects(plan: Plan) -> bool:
 
 
 _NO_MODULES = ("jax", "native")  # families that run no module of torch
-TRACED = Rule(
-    "traced blocks stay whole",
-    ("tp", "cp", "ep"),
-    _divisible,
-    _undivided,
-)
+TRACED = Rule("traced blocks stay whole", ("tp", "cp", "ep"), _divisible, _undivided)
 # stacks that divide layers have layers of their own, of transformers
 PLAIN = Rule(
     "convolutions run on plain torch",

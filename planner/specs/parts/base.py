@@ -250,10 +250,6 @@ class Kept:
 
     name: str
     elements: Pieces
-    # of a traced block: elements in the compute precision, and bytes of other types, of a
-    # micro-batch; operator by operator, and with chains of them fused
-    counted: tuple[tuple[Polynomial, Polynomial], tuple[Polynomial, Polynomial]] | None = None
-    frozen: tuple[Polynomial, Polynomial] | None = None  # the same beside frozen weights
 
 
 WIDTHS = ("width of the MLP",)  # limits that are not head counts

@@ -13,11 +13,11 @@ from pydantic import Field
 
 from planner.specs.base import Spec
 from planner.specs.parts.base import (
+    WIDTHS,
     Attended,
     Batched,
     Core,
     Heads,
-    Kept,
     Limit,
     Mask,
     MaybeWidth,
@@ -29,7 +29,6 @@ from planner.specs.parts.base import (
     Split,
     Stream,
     Tensor,
-    WIDTHS,
     Width,
     replicated,
 )
@@ -194,7 +193,9 @@ class Traced(Part):
             for each in self.attention
             for _ in range(each.times)
         )
-        batched = (Batched(each.batch, each.m, each.k, each.n, each.split) for each in self.multiplied)
+        batched = (
+            Batched(each.batch, each.m, each.k, each.n, each.split) for each in self.multiplied
+        )
         return (*attended, *batched)
 
     def moved(self) -> tuple[Moved, ...]:
@@ -210,14 +211,6 @@ class Traced(Part):
             )
             for each in self.moves
         )
-
-    def kept(self, stream: Stream) -> tuple[Kept, ...]:
-        apart = self.saved, self.saved_bytes
-        fused = self.fused_saved, self.fused_saved_bytes
-        frozen = None
-        if self.frozen_saved is not None:
-            frozen = self.frozen_saved, self.frozen_saved_bytes
-        return (Kept("traced/saved", Pieces(0, 1), counted=(apart, fused), frozen=frozen),)
 
     def limits(self) -> tuple[Limit, ...]:
         heads = [core for core in self.attention if core.split]
@@ -241,8 +234,10 @@ class Traced(Part):
         if not any(self.rows()):
             names = ", ".join(dict.fromkeys(products)) or "attention alone"
             return f"no GEMM of it reads only what its other GEMMs give ({names})"
-        if not all(core.split for core in self.attention):
-            return "its attention is not between GEMMs that divide heads"
+        if not all(x.split for x in self.attention) or not all(x.split for x in self.multiplied):
+            return "not all of its attention is between GEMMs that divide heads"
+        if len(products) < len(self.gemms):
+            return "it has convolutions"
         return ""
 
 
