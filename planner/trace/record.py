@@ -403,7 +403,8 @@ class Recorder(TorchDispatchMode):
         return read, written
 
     def _bytes(self, x: torch.Tensor) -> int:
-        elements = min(x.numel(), x.untyped_storage().nbytes() // x.element_size())
+        apart = math.prod(n for n, step in zip(x.shape, x.stride(), strict=True) if step)
+        elements = min(apart, x.untyped_storage().nbytes() // x.element_size())
         return elements * (COUNTED_BYTES if x.dtype == self.compute else x.element_size())
 
     def pack(self, x: torch.Tensor) -> torch.Tensor:
