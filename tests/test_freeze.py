@@ -19,7 +19,6 @@ from planner.specs.adapters import AdapterSpec
 from planner.specs.base import PlanError
 from planner.specs.layers import layers_of
 from planner.specs.options import Options
-from planner.specs.parts import Stream
 from planner.specs.plan import Plan
 
 VLM: dict[str, Any] = {"model": "qwen2.5-vl-3b", "gpu": "h100", "gpus": 8, "stack": "pytorch-fsdp"}
@@ -105,15 +104,15 @@ def test_a_frozen_matrix_keeps_no_input_where_its_adapter_has_a_copy(
 ) -> None:
     plan = _planned(adapter=AdapterSpec(rank=4, dropout=dropout))
     assert trained_count(plan) == 2 * 4 * (64 + 64)
-    (kept,) = plan.model.traced[0].kept(Stream(64))
-    saved = traced.saved(plan, plans.rows(1, {"micro_batch": 2}), kept, gradients=False)
+    c, (part,) = plans.rows(1, {"micro_batch": 2}), plan.model.traced
+    saved = traced.saved(plan, c, part, gradients=False)
     assert saved == pytest.approx(2 * 2 * LENGTH * elements)
 
 
 def test_compiled_blocks_keep_the_less_of_both() -> None:
     plan, c = _planned(compile=True), plans.rows(1, {"micro_batch": 1})
-    (kept,) = plan.model.traced[0].kept(Stream(64))
-    saved = [traced.saved(plan, c, kept, gradients).item() for gradients in (True, False)]
+    (part,) = plan.model.traced
+    saved = [traced.saved(plan, c, part, gradients).item() for gradients in (True, False)]
     assert saved == [2 * LENGTH * 512, 2 * LENGTH * 256]
 
 

@@ -168,7 +168,8 @@ def test_what_divides_a_traced_model() -> None:
     again = api.estimate(api.Options(**GIVEN, stack="pytorch-fsdp", zero=3, recompute="full"))
     assert again.memory.fits
     for change, says in (
-        ({"tp": 2}, "block 'Block'.*operator by operator"),
+        ({"tp": 2, "stack": "torchtitan"}, "block 'Block'.*by tp 2: it has convolutions"),
+        ({"cp": 2, "stack": "torchtitan"}, "its sequence .cp 2"),
         ({"stack": "megatron-core"}, "code of its own"),
     ):
         with pytest.raises(PlanError, match=says):
@@ -215,17 +216,120 @@ def test_blocks_of_a_module_worked_by_hand(tmp_path: Path) -> None:
     (block,) = [part for part in answer["parts"] if part["name"] == "Block"]
     assert block["parameters"] == 32 * 128 + 128 + 128 * 32 + 32
     assert block["gemms"] == [
-        {"name": "up", "k": 32, "n": 128},
-        {"name": "down", "k": 128, "n": 32},
+        {"name": "up", "k": 32, "n": 128, "split": "columns"},
+        {"name": "down", "k": 128, "n": 32, "split": "rows"},
+    ]
+    # ranks of tensor parallelism share what is between both; of tokens what is outside, and what
+    # the first product reads
+    assert [(row["ranks"], row["saved"]) for row in block["shares"]] == [
+        ("divided", "128*b*s"),
+        ("input", "32*b*s"),
     ]
     # the input of the block, and of the second product what relu keeps, too
     assert (block["enters"], block["saved"]) == ("32*b*s", "160*b*s")
-    moves = {row["operators"]: row for row in block["moves"]}
+    moves = {row["ranks"]: row for row in block["moves"] if row["operators"] == "elementwise"}
     # relu reads and writes 128 elements, the sum reads twice 32 and writes them
-    assert moves["elementwise"]["forward"] == f"{2 * (2 * 128 + 3 * 32)}*b*s"
+    assert moves["divided"]["forward"] == f"{2 * 2 * 128}*b*s"
+    assert moves["tokens"]["forward"] == f"{2 * 3 * 32}*b*s"
     assert answer["forward_flop"] == f"{5 * 2 * 2 * 32 * 128}*b*s"
     assert answer["backward_flop"] == f"{2 * 5 * 2 * 2 * 32 * 128 - 2 * 32 * 128}*b*s"
     assert len(answer["words"]) == 5
+
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 32000,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.mark.oracle
+def test_ranks_share_a_traced_llama_as_its_family_says(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from planner.trace.verb import traced
+
+    config, file = tmp_path / "config.json", tmp_path / "llama.toml"
+    config.write_text(json.dumps(LLAMA), encoding="utf-8")
+    file.write_text(traced(TraceOptions(target=str(config))).text, encoding="utf-8")
+    given: dict[str, Any] = {"gpu": "h100", "gpus": 8, "stack": "torchtitan", "seq_len": 2048}
+    given |= {"micro_batch": 2, "global_batch": 64, "zero": 3, "recompute": "none", "advice": 0}
+    given |= {"compile": True, "loss_kernel": "fused"}
+    for tp in (1, 2, 4):
+        overlap: dict[str, Any] = {} if tp == 1 else {"tp_overlap": "none"}
+        rule, own = (
+            api.estimate(api.Options(model=str(path), tp=tp, **given, **overlap))
+            for path in (config, file)
+        )
+        assert own.step.seconds == pytest.approx(rule.step.seconds, rel=0.02)
+        assert own.memory.peak_bytes == pytest.approx(rule.memory.peak_bytes, rel=0.02)
+        component = "tensor_parallel"
+        sent = [x.step.components[component] for x in (own, rule)]
+        assert sent[0] == pytest.approx(sent[1], rel=0.02)
+
+
+BLOCK = """
+class Block(nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(32, 32) for _ in range(4))
+        self.low, self.high, self.last = nn.Linear(32, 8), nn.Linear(8, 64), nn.Linear(64, 32)
+        self.norm, self.how = nn.LayerNorm(32), last
+    def forward(self, x):
+        q, k, v = (f(x) for f in (self.q, self.k, self.v))
+        if self.how == "norm":
+            q = self.norm(q)
+        if self.how == "beside":
+            x = x + q
+        q, k, v = (y.view(*y.shape[:2], 4, 8).transpose(1, 2) for y in (q, k, v))
+        y = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        x = x + (self.o(y) if self.how != "alone" else y)
+        return x + self.last(self.high(self.low(x)))
+class Model(nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(last) for _ in range(2))
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+def build(batch=2, length=64):
+    return Model(HOW), torch.randn(batch, length, 32)
+"""
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("pair", ""),
+        ("norm", "native_layer_norm of norm is over all 32 columns"),
+        ("beside", "reads what GEMMs would divide beside what every rank has whole"),
+        ("alone", "not all of its attention is between GEMMs"),
+    ],
+)
+def test_pairs_of_a_block_or_why_there_are_none(tmp_path: Path, how: str, says: str) -> None:
+    """A chain of three GEMMs has the last two as its pair."""
+    from planner.trace.verb import _keys
+
+    answer = _traced(tmp_path, BLOCK.replace("HOW", repr(how)))
+    keys = _keys(TraceOptions(target="model.py:build"), answer)
+    model = catalog.build(ModelSpec, keys, "TARGET", "test")
+    block = [part for part in model.traced if part.module][-1]
+    assert (says in block.whole()) if says else not block.whole()
+    if not says:
+        split = {gemm.name: gemm.split for gemm in block.gemms}
+        assert split == {
+            **dict.fromkeys(("q", "k", "v", "high"), "columns"),
+            **dict.fromkeys(("o", "last"), "rows"),
+            "low": "none",
+        }
 
 
 IMAGES = """
@@ -270,7 +374,10 @@ def test_autocast_widens_norms_and_casts_what_products_read(tmp_path: Path) -> N
     )
     assert wide["gemms"] == narrow["gemms"]
     assert plain["parameters"] == cast["parameters"]
-    before, after = ({row["operators"]: row for row in block["moves"]} for block in (narrow, wide))
+    before, after = (
+        {row["operators"]: row for row in block["moves"] if row.get("ranks") == "tokens"}
+        for block in (narrow, wide)
+    )
     # the stream is in 32 bit, as a norm reads and writes it, beside a mean and a deviation of each
     # token; the product reads a copy in 16
     assert before["normalisation"]["forward"] == f"{2 * (2 * 32 + 2)}*b*s"
@@ -429,8 +536,11 @@ def test_a_head_takes_nothing_out_of_blocks(tmp_path: Path) -> None:
     (block,) = [part for part in answer["parts"] if part["name"] == "Block"]
     (plain,) = [part for part in _traced(tmp_path, MLP)["parts"] if part["name"] == "Block"]
     # but the gradient of the block's input, which a table needs, is a sum of two
-    assert block["moves"][0].pop("backward") == f"{768 + 2 * 3 * 32}*b*s"
-    assert plain["moves"][0].pop("backward") == "768*b*s"
+    more, less = (
+        next(row for row in each["moves"] if row["ranks"] == "tokens") for each in (block, plain)
+    )
+    assert more.pop("backward") == f"{2 * 3 * 32}*b*s"
+    assert "backward" not in less
     fused = "fused_backward", "kernels_backward"
     assert _without(block, *fused) == _without(plain, *fused)
 

@@ -9,7 +9,7 @@ from planner.error import PlanError
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.parts import Part, Traced
-from planner.specs.parts.traced import Moves
+from planner.specs.parts.traced import Moves, Share
 from planner.specs.polynomial import Polynomial
 
 _COUNTS = (
@@ -18,8 +18,9 @@ _COUNTS = (
 )
 
 
-_BYTES = tuple(
-    name for name in Moves.model_fields if name != "operators" and not name.startswith("kernels")
+_WORDS = "operators", "ranks", "kernels", "kernels_backward"
+_BYTES, _SHARED = (
+    tuple(name for name in spec.model_fields if name not in _WORDS) for spec in (Moves, Share)
 )
 
 
@@ -81,5 +82,6 @@ def _part(part: Part, times: Fraction) -> Part:
             "multiplied": tuple(row(each, "batch", "m", "k", "n") for each in part.multiplied),
             "attention": tuple(attention(each) for each in part.attention),
             "moves": tuple(row(each, *_BYTES) for each in part.moves),
+            "shares": tuple(row(each, *_SHARED) for each in part.shares),
         }
     )

@@ -117,6 +117,7 @@ class Mix:
     parts: tuple[tuple[Part, int], ...]  # every part, and how often over all of them
     norms: float  # as wide as the model, of the mean layer
     blocks: float  # of the mean layer; parts side by side are one
+    sums: float  # outputs that ranks of tensor parallelism add up: of a traced block one per pair
 
     @functools.cached_property
     def cores(self) -> tuple[tuple[Core, int], ...]:
@@ -155,7 +156,13 @@ def _mixed(name: str, kinds: tuple[Kind, ...], counts: tuple[int, ...]) -> Mix:
     layers, counted = sum(counts), tuple(zip(kinds, counts, strict=True))
     norms = sum(kind.norms * n for kind, n in counted) / layers
     blocks = sum(len(kind.blocks) * n for kind, n in counted) / layers
-    return Mix(name, layers, tuple(parts.items()), norms, blocks)
+    sums = sum(_sums(block) * n for kind, n in counted for block in kind.blocks) / layers
+    return Mix(name, layers, tuple(parts.items()), norms, blocks, sums)
+
+
+def _sums(block: tuple[Part, ...]) -> int:
+    traced = [part for part in block if isinstance(part, Traced)]
+    return sum(gemm.times for part in traced for gemm in part.rows()) if traced else 1
 
 
 @functools.lru_cache(maxsize=512)

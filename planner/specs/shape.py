@@ -11,7 +11,7 @@ from pydantic import Field
 
 from planner.specs.base import Names, Spec
 from planner.specs.parts import AnyPart
-from planner.specs.parts.base import MAX_POSITIONS, MOST_LAYERS, MaybeWidth, Width
+from planner.specs.parts.base import MAX_POSITIONS, MOST_LAYERS, MaybeWidth
 
 _PERIOD = 64  # layers after which a pattern is looked for to repeat
 _PREFIX = 16  # layers before it that may be others
@@ -45,7 +45,8 @@ class Shape(Spec):
     """Composition of the layers of a model."""
 
     layers: int = Field(ge=1, le=MOST_LAYERS)
-    hidden: int = Width
+    # of a model of samples, elements of a whole one
+    hidden: int = Field(ge=1, le=1_000_000_000)
     parts: tuple[AnyPart, ...] = Field(default=(), strict=False)  # of the layers, by name
     stack: tuple[Repeat, ...] = Field(default=(), strict=False)  # the layers, in order
     towers: tuple[Tower, ...] = Field(default=(), strict=False)  # beside the tower of the sequence

@@ -12,6 +12,7 @@ from typing import Any
 from planner.specs.polynomial import PER_TOKEN, Polynomial
 from planner.trace import fit
 from planner.trace.classes import ATTENTION, BATCHED, CONVOLUTION, FUSABLE, GEMM, Call
+from planner.trace.divide import DIVIDED, INPUT, TOKENS, WHOLE, Division
 from planner.trace.fit import NotPolynomial, Powers, Size
 from planner.trace.record import COUNTED_BYTES, OUTSIDE, Recorded, Region
 
@@ -64,14 +65,19 @@ def blocks(
     for i, region in enumerate(first.regions):
         regions = [step.regions[i] for step in steps]
         names = {name for name, owner in first.owner.items() if owner == i}
-        out.append(_block(region, regions, fitting, names))
+        out.append(_block(region, regions, fitting, names, first.division, i))
     return out
 
 
 def _block(
-    region: Region, regions: Sequence[Region], fitting: Fit, names: Collection[str]
+    region: Region,
+    regions: Sequence[Region],
+    fitting: Fit,
+    names: Collection[str],
+    division: Division,
+    at: int,
 ) -> Block:
-    """A region. names: parameters that are counted with it."""
+    """A region. names: parameters that are counted with it; at: its place."""
     where = region.name or "outside of the blocks"
     sizes = fitting.sizes
     try:
@@ -102,13 +108,16 @@ def _block(
         "saved_bytes": of_region("saved_bytes"),
         "fused_saved": of_region("fused_saved"),
         "fused_saved_bytes": of_region("fused_saved_bytes"),
-        "working": _working(numbers, fitting),
-        "gemms": _gemms(forward, names, _images(region.calls)),
+        "working": _elements(_working(numbers, fitting)),
+        "gemms": _gemms(forward, names, _images(region.calls), lambda x: division.split(x, at)),
         "multiplied": _multiplied(forward, names),
         "attention": _attention(forward),
         "moves": _moves(numbers),
+        "shares": _shares(regions, numbers, fitting, where),
     }
     part = {name: value for name, value in part.items() if value}
+    if region.name and region.undivided and (part.get("gemms") or part.get("attention")):
+        part["undivided"] = region.undivided[:_LONGEST]
     if all(x.frozen_saved is not None for x in regions):
         part["frozen_saved"] = of_region("frozen_saved")
         if others := of_region("frozen_saved_bytes"):
@@ -121,6 +130,35 @@ def _block(
         fit.total([flop for call, flop in products if call.backward]),
         fit.total([flop for call, flop in products if not call.backward]),
     )
+
+
+_LONGEST = 300  # characters of a sentence
+_SAVED = ("saved", "saved_bytes")
+_COUNTS = (*_SAVED, "fused_saved", "fused_saved_bytes")
+_FROZEN = ("frozen_saved", "frozen_saved_bytes")
+
+
+def _shares(
+    regions: Sequence[Region],
+    numbers: Sequence[tuple[Call, dict[str, Polynomial]]],
+    fitting: Fit,
+    where: str,
+) -> list[dict[str, Any]]:
+    """Of what is saved, and of the largest operator of backward, what ranks of tensor parallelism
+    have a share of."""
+    rows: list[dict[str, Any]] = []
+    largest = _working(numbers, fitting)
+    for ranks in (DIVIDED, TOKENS, INPUT):
+        row: dict[str, Any] = {"ranks": ranks}
+        for name in (*_COUNTS, *_FROZEN):
+            values = [x.shares.get(ranks, Counter())[name] for x in regions]
+            if any(values):
+                row[name] = fitting.of(values, functools.partial("{} of {}".format, name, where))
+        if largest is not None and largest[0].words.get("ranks") == ranks:
+            row["working"] = _elements(largest)
+        if len(row) > 1:
+            rows.append(row)
+    return rows
 
 
 _SUMS = ("bytes", "again", "made", "m", "batch", "read")  # numbers of a call that grow with samples
@@ -139,18 +177,35 @@ def _merged(region: Region) -> Region:
             numbers = {x: numbers[x] for x in ("bytes", "made")} | {"m": rows, "k": 1, "n": 1}
         sums = [x for x in _SUMS if x in numbers and not (x == "m" and "batch" in numbers)]
         widths = tuple((name, value) for name, value in numbers.items() if name not in sums)
-        key = call.operator, call.module, call.kind, call.backward, call.words.get("weight"), widths
+        words = call.words.get("weight"), call.words.get("ranks", WHOLE)
+        key = call.operator, call.module, call.kind, call.backward, words, widths
         if (first := out.get(key)) is None:
             out[key] = replace(call, numbers=dict(numbers))
             continue
         for name in sums:
             first.numbers[name] += numbers[name]
     for back in (False, True):
-        chained = [x for x in out.values() if x.kind in FUSABLE and x.backward is back]
-        moved = sum(call.numbers["bytes"] for call in chained)
-        out["fused", back] = Call("fused", "", "fused", back, {"bytes": moved})
-    saved, others = region.saved, region.saved_bytes
-    return replace(region, calls=[*out.values()], fused_saved=saved, fused_saved_bytes=others)
+        moved = Counter[str]()
+        for call in out.values():
+            if call.kind in FUSABLE and call.backward is back:
+                moved[call.words.get("ranks", WHOLE)] += call.numbers["bytes"]
+        for ranks, size in moved.items():
+            fused = Call("fused", "", "fused", back, {"bytes": size}, {"ranks": ranks})
+            out["fused", back, ranks] = fused
+    shares = {
+        ranks: Counter(
+            {name: each[name] for name in (*_SAVED, *_FROZEN)}
+            | {f"fused_{name}": each[name] for name in _SAVED}
+        )
+        for ranks, each in region.shares.items()
+    }
+    return replace(
+        region,
+        calls=[*out.values()],
+        fused_saved=region.saved,
+        fused_saved_bytes=region.saved_bytes,
+        shares=shares,
+    )
 
 
 def _says(name: str, call: Call, where: str) -> str:
@@ -209,6 +264,7 @@ def _gemms(
     calls: Sequence[tuple[Call, dict[str, Polynomial]]],
     names: Collection[str],
     images: Collection[str],
+    split: Callable[[str], str],
 ) -> list[dict[str, Any]]:
     """Products with weights and convolutions, those that are alike as one row."""
     counts: Counter[tuple[Any, ...]] = Counter()
@@ -227,18 +283,19 @@ def _gemms(
             _constant(n["taps"]) if "taps" in n else 1,
             n.get("read"),
             weight not in images,
+            split(weight),
         )
         counts[key] += 1
         shared[key] += weight in seen or weight not in names
         seen.add(weight)
     rows = []
     for alike, count in counts.items():
-        label, k, columns, m, groups, taps, read, gradient = alike
+        label, k, columns, m, groups, taps, read, gradient, divided = alike
         row: dict[str, Any] = {"name": label, "k": k, "n": columns, "rows": m, "times": count}
         row |= {"groups": groups, "shared": shared[alike], "taps": taps, "read": read}
-        row["input_gradient"] = gradient
+        row |= {"input_gradient": gradient, "split": divided}
         plain = {"rows": PER_TOKEN, "times": 1, "groups": 1, "shared": 0, "taps": 1, "read": None}
-        plain["input_gradient"] = True
+        plain |= {"input_gradient": True, "split": "none"}
         if read is not None and groups > 1:  # every group has all rows
             row["rows"] = fit.times(m, Fraction(groups))
         rows.append({x: v for x, v in row.items() if x not in plain or v != plain[x]})
@@ -261,7 +318,8 @@ def _multiplied(
     for call, n in calls:
         if call.kind == BATCHED or (call.kind == GEMM and not _has_weight(call, n, names)):
             batch = n.get("batch") or n["groups"]
-            rows.append({"batch": batch, "m": n["m"], "k": n["k"], "n": n["n"]})
+            row = {"batch": batch, "m": n["m"], "k": n["k"], "n": n["n"]}
+            rows.append(row | ({"split": True} if call.words.get("ranks") == DIVIDED else {}))
     return rows
 
 
@@ -281,7 +339,8 @@ def _attention(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict
         if not all(widths):
             raise TraceError(f"heads of {call.module} grow with batch or length")
         mask, window = call.words["mask"], call.words["window"]
-        key = (*widths, mask, window, Polynomial(terms), n["queries"], n["keys"])
+        split = call.words.get("ranks") == DIVIDED
+        key = (*widths, mask, window, Polynomial(terms), n["queries"], n["keys"], split)
         counts[key] += 1
     names = (
         "heads",
@@ -293,9 +352,11 @@ def _attention(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict
         "groups",
         "queries",
         "keys",
+        "split",
     )
     token, once = Polynomial(((0, 1, Fraction(1)),)), Polynomial(((0, 0, Fraction(1)),))
     plain = {"window": None, "groups": once, "queries": token, "keys": token, "times": 1}
+    plain["split"] = False
     rows = []
     for key, count in counts.items():
         row = dict(zip(names, key, strict=True)) | {"times": count}
@@ -308,56 +369,68 @@ def _attention(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict
 def _moves(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict[str, Any]]:
     """Operators bound by memory: bytes and kernels by class, and of chains as one kernel each.
     Beside them what products add of biases is free, and their sums backward are reductions."""
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    fused: dict[tuple[str, bool], list[Polynomial]] = {}
+    again: dict[tuple[str, bool], list[Polynomial]] = {}
     for call, n in calls:
+        ranks = call.words.get("ranks", WHOLE)
+        if call.kind == "fused":
+            fused.setdefault((ranks, call.backward), []).append(n["bytes"])
         if call.kind not in MOVED:
             continue
-        row = rows.setdefault(call.kind, {"bytes": {}, "again": {}, "kernels": [0, 0]})
+        row = rows.setdefault((call.kind, ranks), {"bytes": {}, "again": {}, "kernels": [0, 0]})
         row["bytes"].setdefault(call.backward, []).append(n["bytes"])
         if "again" in n:
             row["again"].setdefault(call.backward, []).append(n["again"])
+            again.setdefault((ranks, call.backward), []).append(n["again"])
         row["kernels"][call.backward] += 1
-    out = []
-    fused = {
-        back: [n["bytes"] for call, n in calls if call.kind == "fused" and call.backward is back]
-        for back in (False, True)
-    }
-    again = {
-        back: [n["again"] for call, n in calls if "again" in n and call.backward is back]
-        for back in (False, True)
-    }
-    none = Polynomial(())
-    chained = next((kind for kind in FUSABLE if kind in rows), None)
-    for kind, row in rows.items():
+    for ranks, _ in fused:  # of chains that read what others have
+        if not any(kind in FUSABLE and its == ranks for kind, its in rows):
+            rows["elementwise", ranks] = {"bytes": {}, "again": {}, "kernels": [0, 0]}
+    out, none = [], Polynomial(())
+    chained = {ranks: kind for kind, ranks in reversed(rows) if kind in FUSABLE}
+    for (kind, ranks), row in rows.items():
         each = {back: fit.total(row["bytes"].get(back, [])) for back in (False, True)}
-        compiled = each
+        compiled, first = each, chained.get(ranks) == kind
         if kind in FUSABLE:  # chains are of several classes: counted once, with the first of them
-            compiled = {b: fit.total(fused[b]) if kind == chained else none for b in fused}
+            compiled = {
+                b: fit.total(fused.get((ranks, b), [])) if first else none for b in (False, True)
+            }
         written = {
             "operators": kind,
+            "ranks": "" if ranks == WHOLE else ranks,
             "forward": each[False],
             "backward": each[True],
             "fused_forward": compiled[False],
             "fused_backward": compiled[True],
             "again": fit.total(row["again"].get(False, [])),
             "again_backward": fit.total(row["again"].get(True, [])),
-            "fused_again": fit.total(again[False]) if kind == chained else none,
-            "fused_again_backward": fit.total(again[True]) if kind == chained else none,
+            "fused_again": fit.total(again.get((ranks, False), [])) if first else none,
+            "fused_again_backward": fit.total(again.get((ranks, True), [])) if first else none,
             "kernels": row["kernels"][0],
             "kernels_backward": row["kernels"][1],
         }
-        out.append({name: value for name, value in written.items() if value})
+        written = {name: value for name, value in written.items() if value}
+        if len(written) > 1 + ("ranks" in written):
+            out.append(written)
     return out
 
 
-def _working(calls: Sequence[tuple[Call, dict[str, Polynomial]]], fitting: Fit) -> Polynomial:
-    """Elements that the largest operator of backward reads and writes, at the largest size."""
+def _working(
+    calls: Sequence[tuple[Call, dict[str, Polynomial]]], fitting: Fit
+) -> tuple[Call, Polynomial] | None:
+    """The operator of backward that reads and writes most at the largest size, and its bytes."""
     size = max(fitting.sizes)
-    moved = [n["bytes"] for call, n in calls if call.backward and call.kind != "fused"]
+    moved = [(c, n["bytes"]) for c, n in calls if c.backward and c.kind != "fused"]
     if not moved:
+        return None
+    return max(moved, key=lambda x: float(x[1].at(float(size[0]), float(size[1]))))
+
+
+def _elements(largest: tuple[Call, Polynomial] | None) -> Polynomial:
+    if largest is None:
         return Polynomial(())
-    largest = max(moved, key=lambda x: float(x.at(float(size[0]), float(size[1]))))
-    return fit.times(largest, Fraction(1, COUNTED_BYTES))
+    return fit.times(largest[1], Fraction(1, COUNTED_BYTES))
 
 
 def _written(value: Any) -> Any:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_iter
 
 from planner.trace.classes import GEMM, Call
+from planner.trace.divide import TOKENS
 from planner.trace.record import OUTSIDE, Recorded, Region
 
 _FEWEST_WORDS = 256
@@ -105,6 +106,9 @@ def _taken(step: Recorded, region: Region, head: Call, table: str) -> None:
     saved = head.numbers["m"] * head.numbers["k"]
     region.saved = max(region.saved - saved, 0)
     region.fused_saved = max(region.fused_saved - saved, 0)
+    for name in ("saved", "fused_saved"):
+        if shares := region.shares.get(TOKENS):
+            shares[name] = max(shares[name] - saved, 0)
 
 
 def _of_ends(call: Call, head: Call, table: str) -> bool:

@@ -7,6 +7,7 @@ label of the autograd node that runs it. Sizes are of tensors: nothing is comput
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -19,9 +20,20 @@ from torch.utils._pytree import tree_iter
 
 from planner.trace import classes
 from planner.trace.classes import ATTENTION, BATCHED, CONVOLUTION, FUSABLE, GEMM, Call
+from planner.trace.divide import (
+    INPUT,
+    NO_SOURCE,
+    STREAM,
+    TOKENS,
+    WHOLE,
+    Division,
+    Multiplication,
+    Sources,
+)
 from planner.trace.values import DEVICE, device_of, tensors_of
 
 _LABEL = "dpplan"
+_NUMBERS = (torch.bool, torch.uint8, torch.int32, torch.int64)  # indices and masks: in no gradient
 OUTSIDE = ""  # region of what is in no block
 Forward = tuple[int, int]  # a chain forward: its region, and its place there
 COUNTED_BYTES = 2  # of an element of the compute precision, as bytes moved are counted
@@ -43,6 +55,14 @@ class Region:
     frozen_saved_bytes: int = 0
     enters: int = 0  # elements of the first input
     leaves: int = 0  # elements of the first output
+    # of what is saved, by how ranks of tensor parallelism have it
+    shares: dict[str, Counter[str]] = field(default_factory=dict)
+    undivided: str = ""  # why ranks cannot share it
+
+    def add(self, ranks: str, name: str, size: int) -> None:
+        """Counts a share of what `name` counts."""
+        if ranks != WHOLE:
+            self.shares.setdefault(ranks, Counter())[name] += size
 
 
 @dataclass
@@ -52,6 +72,7 @@ class Recorded:
     regions: list[Region]
     parameters: int
     owner: dict[str, int]  # region whose parameter a name is
+    division: Division
 
 
 @dataclass
@@ -77,6 +98,18 @@ class _Storage:
     saved: bool = False
     saved_in: int = 0  # region that keeps it
     again: list[_Storage] | None = None  # what it is made of again in backward
+    sources: Sources = NO_SOURCE
+    read_by: set[int] = field(default_factory=set)  # GEMMs
+
+
+@dataclass
+class _Seen:
+    """What an operator of a block reads, forward."""
+
+    region: int
+    call: Call
+    reads: list[tuple[Sources, tuple[int, ...]]]  # sources and shapes of what it reads
+    written: int  # elements
 
 
 class Recorder(TorchDispatchMode):
@@ -97,12 +130,15 @@ class Recorder(TorchDispatchMode):
         self.owner: dict[str, int] = {}  # region of a parameter
         for name, weight in model.named_parameters():
             self.weights.setdefault(weight.untyped_storage()._cdata, name)
-        self.casts: list[torch.Tensor] = []
         self.hidden: set[int] = set()  # storages of inputs of the current block
         self.mask: dict[str, Any] = {}  # words of the next attention
         self.backwards = False
         self.kept: list[_Storage] = []
         self.turn = 0  # the last chain forward
+        self.division = Division()
+        self.seen: list[_Seen] = []
+        self.made_of: dict[int, Sources] = {}  # sources of what a call writes, by its identity
+        self.alive: list[Any] = []  # memory of tensors, lest another one comes to lie there
 
     # ------------------------------------------------------------------------------- modules
 
@@ -119,7 +155,16 @@ class Recorder(TorchDispatchMode):
                 floats = [x for x in tensors if x.is_floating_point()]
                 self.regions[-1].enters = floats[0].numel() if floats else 0
             self.at, self.rest = self.block_at[path], -1
+            self._begins_with(next((x for x in tensors if x.is_floating_point()), None))
             self.hidden = {x.untyped_storage()._cdata for x in tensors[:1]}
+
+    def _begins_with(self, x: torch.Tensor | None) -> None:
+        """The first input of a block is the stream, be it what the model is given."""
+        if x is not None:
+            key = x.untyped_storage()._cdata
+            storage = _Storage(-1, -1, self._bytes(x), x.dtype == self.compute)
+            if not self.storages.setdefault(key, storage).sources:
+                self.storages[key].sources = frozenset([STREAM])
 
     def left(self, module: nn.Module, args: Any, output: Any) -> None:
         """A module ends."""
@@ -182,10 +227,13 @@ class Recorder(TorchDispatchMode):
             self.chained_in = (region, backward) if kind in FUSABLE else (-1, False)
             if kind in FUSABLE:
                 self.chains[self.chain] = _Chain(region, backward)
-        read, written = self._moved(region, inputs, fresh if fresh else outputs, bool(kind))
+        sources = self._sources(region, name, args, inputs)
+        reads = [(self._source(region, x), tuple(x.shape)) for x in inputs]
+        read, written = self._moved(
+            region, inputs, fresh if fresh else outputs, bool(kind), sources
+        )
         if name == "_to_copy" and (weight := self._weight(args)):  # autocast: a weight in 16 bit
             self.weights[outputs[0].untyped_storage()._cdata] = weight
-            self.casts.append(outputs[0])  # lest another tensor comes to lie there
             return result  # counted by the stack, with all weights
         again = (classes.passes(name) - 1) * read
         if kind in FUSABLE:
@@ -199,7 +247,93 @@ class Recorder(TorchDispatchMode):
             call.numbers["again"] = again
         call.numbers["made"] = sum(x.numel() for x in (fresh or outputs))
         self.regions[region].calls.append(call)
+        self.made_of[id(call)] = sources
+        if not backward and self.regions[region].name:
+            self.seen.append(_Seen(region, call, reads, call.numbers["made"]))
         return result
+
+    # ------------------------------------------------------------------------ what ranks share
+
+    def _source(self, region: int, x: torch.Tensor) -> Sources:
+        """Sources of a tensor, as a region reads it: what other regions made is of the stream."""
+        storage = self.storages.get(x.untyped_storage()._cdata)
+        if storage is None or not storage.sources:
+            return NO_SOURCE
+        return storage.sources if storage.region == region else frozenset([STREAM])
+
+    def _sources(self, region: int, name: str, args: Any, inputs: list[torch.Tensor]) -> Sources:
+        """Sources of what an operator writes. A GEMM with a weight is a source of its own."""
+        read = NO_SOURCE.union(*(self._source(region, x) for x in inputs))
+        if name not in ("mm", "addmm", "_grouped_mm", "embedding", "convolution"):
+            return read
+        weight = self._weight(args)
+        if self.backwards:  # of weights: no activation
+            return self.division.gradient_of_input(weight, region) if weight else NO_SOURCE
+        if not weight:
+            return read
+        if name in ("embedding", "convolution") or not self.regions[region].name:
+            return frozenset([STREAM])
+        sizes = classes.gemm_sizes(name, args)
+        at = len(self.division.multiplications)
+        self.division.multiplications.append(Multiplication(region, weight, sizes["n"], read))
+        left = args[1] if name == "addmm" else args[0]
+        if (storage := self.storages.get(left.untyped_storage()._cdata)) is not None:
+            storage.read_by.add(at)
+        return frozenset([at])
+
+    def divide(self) -> None:
+        """After the forward pass: the GEMMs that ranks share, the blocks whose operators do not
+        allow it, and shares of what is saved."""
+        division, whole = self.division, set[int]()
+        named = {i for i, region in enumerate(self.regions) if region.name}
+        division.decide(named)
+        for each in self.seen:
+            if each.region not in whole and (why := self._refused(each)):
+                whole.add(each.region)
+                self.regions[each.region].undivided = why
+        if whole:
+            self.division = Division(division.multiplications)
+            self.division.decide(named - whole)
+        for storage in self.kept:
+            self._share(storage, "saved")
+
+    def _refused(self, seen: _Seen) -> str:
+        """Why ranks that have a share of what an operator reads cannot run it."""
+        division, call = self.division, seen.call
+        module = call.module.removeprefix(self.regions[seen.region].name).strip(".")
+        where = f"{call.operator} of {module or 'the block'}"
+        if division.mixes(sources for sources, _ in seen.reads):
+            return f"{where} reads what GEMMs would divide beside what every rank has whole"
+        if call.kind == ATTENTION:
+            divided = {bool(sources & division.columns) for sources, _ in seen.reads[:3]}
+            return f"{where} has heads that GEMMs divide, and others" if len(divided) > 1 else ""
+        if call.kind == BATCHED and call.words.get("weight"):
+            return f"{where} multiplies with weights side by side"
+        if call.kind not in ("normalisation", "softmax", "reduction"):
+            return ""
+        for sources, shape in seen.reads:
+            widths = {division.multiplications[x].columns for x in sources & division.columns}
+            over = call.kind != "reduction" or seen.written * shape[-1] == math.prod(shape)
+            if shape and shape[-1] in widths and over:
+                return f"{where} is over all {shape[-1]:,} columns that GEMMs would divide"
+        return ""
+
+    def _ranks(self, storage: _Storage, region: int) -> str:
+        """How ranks have a tensor that a region reads or keeps."""
+        if not self.division.rows:
+            return WHOLE
+        ranks = self.division.ranks(storage.sources)
+        if storage.region != region and storage.sources:  # of another block: the stream
+            ranks = TOKENS
+        return INPUT if ranks == TOKENS and storage.read_by & self.division.columns else ranks
+
+    def _share(self, storage: _Storage, name: str) -> None:
+        """A saved tensor in the shares of the region that keeps it."""
+        ranks, region = self._ranks(storage, storage.saved_in), self.regions[storage.saved_in]
+        if storage.compute:
+            region.add(ranks, name, storage.size // COUNTED_BYTES)
+        else:
+            region.add(ranks, f"{name}_bytes", storage.size)
 
     @property
     def regions_last(self) -> int:
@@ -216,6 +350,7 @@ class Recorder(TorchDispatchMode):
             call.words["weight"] = self._weight(args[:1])
         elif call.kind == BATCHED:
             call.numbers |= classes.batched_sizes(name, args)
+            call.words["weight"] = self._weight(args)
         elif call.kind == CONVOLUTION:
             call.words["weight"] = self._weight(args)
             if name == "convolution":
@@ -234,7 +369,12 @@ class Recorder(TorchDispatchMode):
         return next((name for name in names if name), "")
 
     def _moved(
-        self, region: int, inputs: list[torch.Tensor], outputs: list[torch.Tensor], kernel: bool
+        self,
+        region: int,
+        inputs: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+        kernel: bool,
+        sources: Sources,
     ) -> tuple[int, int]:
         """Bytes read and written, as if elements of the compute precision had 16 bit."""
         read = written = 0
@@ -255,13 +395,16 @@ class Recorder(TorchDispatchMode):
             size = self._bytes(x)
             written += size * kernel
             storage = _Storage(region, self.chain, size * kernel, x.dtype == self.compute)
+            self.alive.append(x.untyped_storage())
+            storage.sources = NO_SOURCE if x.dtype in _NUMBERS else sources
             self.storages[x.untyped_storage()._cdata] = storage
             if chain is not None:
                 chain.made.append(storage)
         return read, written
 
     def _bytes(self, x: torch.Tensor) -> int:
-        elements = min(x.numel(), x.untyped_storage().nbytes() // x.element_size())
+        apart = math.prod(n for n, step in zip(x.shape, x.stride(), strict=True) if step)
+        elements = min(apart, x.untyped_storage().nbytes() // x.element_size())
         return elements * (COUNTED_BYTES if x.dtype == self.compute else x.element_size())
 
     def pack(self, x: torch.Tensor) -> torch.Tensor:
@@ -308,26 +451,41 @@ class Recorder(TorchDispatchMode):
         for storage in self.kept:
             if storage.again is None:
                 region = self.regions[storage.saved_in]
+                self._share(storage, "fused_saved")
                 if storage.compute:
                     region.fused_saved += storage.size // COUNTED_BYTES
                 else:
                     region.fused_saved_bytes += storage.size
         for at, chain in self.chains.items():
-            leaving = (
-                each.size
+            leaving = [
+                each
                 for each in chain.made
                 if (each.saved and each.again is None)
                 or not each.readers
                 or any(reader != at and self._reads(each, reader) for reader in each.readers)
-            )
+            ]
             entering: dict[int, _Storage] = {}
             for each in chain.entering.values():
                 sources = [each] if each.again is None or not chain.backward else each.again
                 entering |= {id(source): source for source in sources}
-            moved = sum(each.size for each in entering.values()) + sum(leaving) + chain.again
-            call = Call("fused", "", "fused", chain.backward, {"bytes": moved})
-            self.regions[chain.region].calls.append(call)
+            moved = Counter[str]()
+            for each in (*entering.values(), *leaving):
+                moved[self._moved_by(each, chain.region)] += each.size
+            first = [self._moved_by(each, chain.region) for each in chain.made[:1]]
+            moved[first[0] if first else WHOLE] += chain.again
+            for ranks in sorted(moved):
+                words = {"ranks": ranks}
+                call = Call("fused", "", "fused", chain.backward, {"bytes": moved[ranks]}, words)
+                self.regions[chain.region].calls.append(call)
+        for region in self.regions:
+            for call in region.calls:
+                if (made_of := self.made_of.get(id(call))) is not None and self.division.rows:
+                    call.words["ranks"] = self.division.ranks(made_of)
         return decided
+
+    def _moved_by(self, storage: _Storage, region: int) -> str:
+        ranks = self._ranks(storage, region)
+        return TOKENS if ranks == INPUT else ranks
 
     def _made_again(self, at: int, chain: _Chain, decided: bool | None) -> bool:
         inside = [
@@ -402,6 +560,7 @@ def frozen(
         hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, lambda x: x)
         with _followed(model, recorder), recorder, hooks:
             run()
+        recorder.divide()
     finally:
         for weight in weights:
             weight.requires_grad_(True)
@@ -429,6 +588,7 @@ def step(
     gradients = [torch.ones_like(x) for x in ends]
     for x in gradients:  # made unseen, perhaps where a tensor was that is gone
         recorder.storages.pop(x.untyped_storage()._cdata, None)
+    recorder.divide()
     recorder.backwards, recorder.turn = True, recorder.chain
     if ends:
         with recorder:
@@ -442,4 +602,4 @@ def step(
         recorder.owner[name] = region
         recorder.regions[region].parameters += weight.numel()
     total = sum(weight.numel() for weight in model.parameters())
-    return Recorded(recorder.regions, total, recorder.owner), recorder, output
+    return Recorded(recorder.regions, total, recorder.owner, recorder.division), recorder, output

@@ -27,6 +27,7 @@ _OF_VALUES = (  # operators whose output has a shape that values decide
     "unique_dim",
     "bincount",
 )
+_COMPARED = ("eq", "ne")
 _CHOICES = ("topk", "argmax")
 _REAL = "_dpplan_real"
 DEVICE = torch.ops.prim.device.default
@@ -108,6 +109,8 @@ class _Values(FakeTensorMode):
             if name in _CHOICES:
                 chosen = result if name == "argmax" else result[1]
                 self._know(chosen, self._balanced(chosen, args[0]))
+            if name in _COMPARED and isinstance(args[1], int | float):
+                self._know(result, self._unequal(result, args[0], name == "ne"))
             return result
         values = [*tree_iter(real[0])]
         if name in _OF_VALUES or not any(isinstance(x, torch.Tensor) for x in values):
@@ -195,6 +198,15 @@ class _Values(FakeTensorMode):
             return None
         with unset_fake_temporarily():
             return torch.zeros(tensor.shape, dtype=tensor.dtype)
+
+    def _unequal(
+        self, result: torch.Tensor, data: torch.Tensor, value: bool
+    ) -> torch.Tensor | None:
+        """Pixels and activations, which are not known, against a constant: none is equal to it."""
+        if not data.is_floating_point() or result.numel() > _MOST:
+            return None
+        with unset_fake_temporarily():
+            return torch.full(result.shape, value)
 
     def _balanced(self, chosen: torch.Tensor, scores: torch.Tensor) -> torch.Tensor | None:
         """Choices of a router, which are not known: every expert is taken equally often."""

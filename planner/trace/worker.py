@@ -24,6 +24,7 @@ from planner.trace import aggregate, fit, head, kernels
 from planner.trace.aggregate import Block, TraceError
 from planner.trace.autocast import as_on_cuda
 from planner.trace.blocks import blocks_of
+from planner.trace.divide import TOKENS
 from planner.trace.record import Recorded, Recorder, frozen, step
 from planner.trace.target import Target
 from planner.trace.targets import _line, shortened, target
@@ -178,6 +179,10 @@ def _frozen(
         of_head = size[0] * size[1] * known.hidden if known and known.region == i else 0
         region.frozen_saved = max(other.saved - of_head, 0)
         region.frozen_saved_bytes = other.saved_bytes
+        for ranks, shares in other.shares.items():
+            taken = of_head if ranks == TOKENS else 0
+            region.add(ranks, "frozen_saved", max(shares["saved"] - taken, 0))
+            region.add(ranks, "frozen_saved_bytes", shares["saved_bytes"])
 
 
 def _with_gradient(x: Any) -> Any:

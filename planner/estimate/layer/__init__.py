@@ -301,4 +301,4 @@ def _tail_s(shape: LayerShape, forward: Ledger, collectives: tuple[Collective, .
         if x.component == "tensor_parallel" and x.operation != "all_gather"
     )
     adds = forward["memory_bound/residual"] / max(residual_adds(shape.mix), 1.0)
-    return sum(gemms, start=np.zeros(1)) + adds + reduced / shape.mix.blocks
+    return sum(gemms, start=np.zeros(1)) + adds + reduced / (shape.mix.sums or 1.0)

@@ -50,7 +50,7 @@ def pieces(
     mixers = latent + mix.mean_of(lambda part: float(isinstance(part, Attention | CrossAttention)))
     dense = mix.mean_of(lambda part: float(isinstance(part, Mlp)))
     moe = mix.mean_of(lambda part: float(isinstance(part, Moe)))
-    blocks = mix.blocks
+    blocks = mix.sums or 1.0
     norm = forward["memory_bound/norm"] / mix.norms if mix.norms else 0.0
     rotary = forward.get("memory_bound/rotary", 0.0) * (latent / mixers if mixers else 0.0)
     tensor = [x for x in collectives if x.component == "tensor_parallel"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -14,7 +15,9 @@ from planner.estimate.layer.shape import BothWays, LayerShape, head_columns
 from planner.estimate.machine import Machine
 from planner.formulas.stages import mtp_layers
 from planner.ledger import Array
-from planner.specs.parts import Attention, Latent, Mlp, Moe, Part
+from planner.specs.parts import Attention, Latent, Mlp, Moe, Part, Traced
+from planner.specs.parts.traced import scaled
+from planner.specs.polynomial import Polynomial
 
 # of tokens in fp32, for a loss whose columns are split over ranks: the largest logit, the sum of
 # exponentials, the logit of the right word (Shoeybi et al. 2019, section 3)
@@ -49,12 +52,40 @@ def layer_collectives(
 def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     """An all-reduce after attention and after the MLP; under sequence parallelism an all-gather
     before and a reduce-scatter after each (Korthikanti et al. 2022, section 4.2)."""
+    sums = [_sums_of(shape, m, size, blocks) for size, blocks in _summed(shape)]
+    return *(each for those in sums for each in those), *_sums(shape, m, sums[0][0])
+
+
+def _summed(shape: LayerShape) -> list[tuple[Array, float]]:
+    """(elements that ranks add up, how often in a mean layer): the residual stream once per block,
+    where parts side by side share one; of traced blocks the output of each pair of GEMMs. Outputs
+    of experts are added up token by token first."""
+    mix, hidden = shape.mix, shape.plan.model.hidden
+    stream = mix.sums
+    others: dict[tuple[Polynomial, int], float] = {}
+    for part, count in mix.parts:
+        if not isinstance(part, Traced):
+            continue
+        for gemm in part.rows():
+            rows = scaled(part.enters, Fraction(1, gemm.n)) if gemm.groups > 1 else gemm.rows
+            if not (rows.is_per_token() and gemm.n == hidden):
+                share = count * gemm.times / mix.layers
+                others[rows, gemm.n] = others.get((rows, gemm.n), 0.0) + share
+                stream -= share
+    length = shape.tokens / shape.micro_batch
+    sizes = [(n * rows.at(shape.micro_batch, length), x) for (rows, n), x in others.items()]
+    return [(shape.tokens * hidden, stream), *sizes]
+
+
+def _sums_of(
+    shape: LayerShape, m: Machine, elements: Array, blocks: float
+) -> tuple[Collective, ...]:
+    """Collectives of outputs of so many elements."""
     plan, sequence = shape.plan, shape.sequence_parallel
-    activation = plan.training.element_bytes * shape.tokens * plan.model.hidden
+    activation = plan.training.element_bytes * elements
     group = place(shape.tp, 1.0, plan.cluster.tiers)
     several = np.where(shape.tp > 1, 1.0, 0.0)
     exposed = several * (1.0 - m.tensor_hidden * sequence)
-    blocks = shape.mix.blocks  # parts side by side share one
     plain, halves = np.where(sequence, 0.0, blocks), np.where(sequence, blocks, 0.0)
     plain_back = np.where(sequence, 0.0, blocks + _reductions_of_their_own(shape))
     # inputs gathered again for weight gradients, beside compute where anything overlaps
@@ -69,12 +100,11 @@ def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     gathered = communicate.all_gather_s(m, activation, group)
     scattered = communicate.reduce_scatter_s(m, activation, group)
     gathers = calls(halves, halves + (1 - beside) * again, beside * again)
-    collectives = (
+    return (
         collective(between, "all_reduce", activation, reduced, calls(plain, plain_back)),
         collective(between, "all_gather", activation, gathered, gathers),
         collective(between, "reduce_scatter", activation, scattered, calls(halves, halves)),
     )
-    return *collectives, *_sums(shape, m, collectives[0])
 
 
 def _sums(shape: LayerShape, m: Machine, like: Collective) -> list[Collective]:

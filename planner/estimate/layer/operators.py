@@ -205,10 +205,13 @@ def _moved_s(shape: LayerShape, m: Machine, moved: Moved) -> BothWays[Array]:
     training = shape.plan.training
     fused, once = bool(training.compile), float(training.fused_norm is True)
     ratio = training.element_bytes / _COUNTED_ELEMENT
+    ranks = {"whole": 1.0, "divided": shape.tp, "tokens": shape.tokens / shape.local_tokens}[
+        moved.ranks
+    ]
 
     def seconds(each: Polynomial, again: Polynomial, launches: float) -> Array:
         counted = each.at(samples, length) - once * again.at(samples, length)
-        return copy_s(m, ratio * counted) + (0.0 if fused else launches) * m.kernel_gap
+        return copy_s(m, ratio * counted / ranks) + (0.0 if fused else launches) * m.kernel_gap
 
     both = (moved.fused, moved.fused_again) if fused else (moved.apart, moved.again)
     forward, backward = (seconds(*way) for way in zip(*both, moved.kernels, strict=True))
@@ -278,8 +281,9 @@ def _with_rotary(
 ) -> tuple[Ledger, Ledger]:
     """Rotation of queries and keys, and their layout for the attention kernel."""
     plan, model, mix = shape.plan, shape.plan.model, shape.mix
+    attended = [(core, n) for core, n in mix.attended if core.spans is None]  # others count it
     for rope in (1.0, 0.0):
-        cores = [(core, n) for core, n in mix.attended if _rotates(model, core) == rope]
+        cores = [(core, n) for core, n in attended if _rotates(model, core) == rope]
         share = sum(n for _, n in cores) / mix.layers
         if not cores:
             continue

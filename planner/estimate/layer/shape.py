@@ -141,7 +141,8 @@ def core_flop(shape: LayerShape, core: Core) -> Array:
     if isinstance(core, Scan):
         return flops.core_forward_flop(core, shape.tokens) / shape.tp
     if isinstance(core, Batched):
-        return core.flop(shape.micro_batch, shape.length)
+        whole = core.flop(shape.micro_batch, shape.length)
+        return whole / shape.tp if core.split else whole
     pairs = flops.core_pairs(core, shape.length) * uneven.attended_frac(shape.plan, core)
     pairs = pairs * shape.micro_batch / shape.cp
     heads = core.heads / shape.tp if core.split else core.heads + 0.0 * shape.tp

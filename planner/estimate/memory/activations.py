@@ -85,7 +85,7 @@ def one_input(plan: Plan, c: Columns, kind: Kind | None = None) -> Array:
     if kind is not None:
         enters = next((x.enters for x in kind.parts if isinstance(x, Traced) and x.enters), None)
         if enters is not None:
-            return traced.counted(plan, c, enters, NONE)
+            return traced.counted(plan, c, enters, NONE) / c.sequence_ranks
         plan, _ = kind_plan(plan, kind)
     return memory.product_input_bytes(
         tokens_of(plan, c)[1], float(plan.model.hidden), eager.residual_bytes(plan)
@@ -121,11 +121,10 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
             own_input = i == 0 or kind.norms > len(kind.blocks)
             kept = _of_part(plan, c, part, own_input)
             tokens = tokens_of(plan, c)[0]
+            if isinstance(part, Traced):
+                gradients = not frozen and plan.gradient_of(part.name) > 0
+                kept["traced/saved"] = traced.saved(plan, c, part, gradients)
             for tensor in part.kept(stream):
-                if tensor.counted is not None:
-                    gradients = not frozen and plan.gradient_of(part.name) > 0
-                    kept[tensor.name] = traced.saved(plan, c, tensor, gradients)
-                    continue
                 elements = tokens * tensor.elements.local(c.tp)
                 kept[tensor.name] = plan.training.element_bytes * elements
             if frozen or not plan.gradient_of(part.name):
@@ -508,7 +507,7 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
     hidden, core, gone = 0.0 * tokens, 0.0 * tokens, 0.0 * tokens
     for part, _ in parts_of(model):
         if isinstance(part, Traced):
-            works = traced.counted(plan, c, part.working, NONE)
+            works = traced.working(plan, c, part)
             hidden = np.maximum(hidden, works)
             continue
         if isinstance(part, Mlp | Moe):

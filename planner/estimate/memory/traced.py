@@ -13,11 +13,20 @@ from planner.ledger import Array, Ledger
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind
 from planner.specs.parts import Attended, Traced
-from planner.specs.parts.base import Kept
 from planner.specs.plan import Plan
 from planner.specs.polynomial import NONE, Polynomial
 
+_APART, _FUSED = ("saved", "saved_bytes"), ("fused_saved", "fused_saved_bytes")
+_FROZEN = "frozen_saved", "frozen_saved_bytes"
 _STATISTICS = 4.0  # bytes per query and head that a fused attention keeps for backward
+
+
+def _ranks(plan: Plan, c: Columns) -> dict[str, Array]:
+    """Ranks that divide what is kept, by the shares of a block."""
+    gathered = plan.stack.activations.gathered_inputs
+    whole = gathered == "always" or ((gathered == "without pipeline") & (c.pp == 1))
+    inputs = np.where(whole, 1.0, c.sequence_ranks)
+    return {"divided": c.tp, "tokens": c.sequence_ranks, "input": inputs}
 
 
 def counted(plan: Plan, c: Columns, elements: Polynomial, others: Polynomial) -> Array:
@@ -27,19 +36,37 @@ def counted(plan: Plan, c: Columns, elements: Polynomial, others: Polynomial) ->
     return wide + others.at(samples, length) + 0.0 * c.tp
 
 
-def saved(plan: Plan, c: Columns, kept: Kept, gradients: bool) -> Array:
+def saved(plan: Plan, c: Columns, part: Traced, gradients: bool) -> Array:
     """Bytes that a block keeps. gradients: of its weights; without them a matrix keeps no input,
     unless an adapter reads it as it is."""
-    assert kept.counted is not None
-    known = kept.counted[int(bool(plan.training.compile))]
-    if kept.cast is not None and eager.wide_stream(plan):
-        known = kept.cast
-    every = counted(plan, c, *known)
+    names = _FUSED if plan.training.compile else _APART
+    every = _rank_bytes(plan, c, part, names)
+    if part.cast_saved is not None and eager.wide_stream(plan):
+        # what ranks share of it is counted without autocast
+        whole = counted(plan, c, *(getattr(part, name) for name in names))
+        every = every * counted(plan, c, part.cast_saved, part.cast_saved_bytes) / whole
     adapter = plan.training.adapter
     shared = adapter is not None and not own_copy_bytes(plan, adapter)
-    if gradients or shared or kept.frozen is None:
+    if gradients or shared or part.frozen_saved is None:
         return every
-    return np.minimum(every, counted(plan, c, *kept.frozen))
+    return np.minimum(every, _rank_bytes(plan, c, part, _FROZEN))
+
+
+def _rank_bytes(plan: Plan, c: Columns, part: Traced, names: tuple[str, str]) -> Array:
+    """Bytes on a rank of tensor parallelism. names: keys of elements and of other bytes."""
+    out, ranks = counted(plan, c, *(getattr(part, name) for name in names)), _ranks(plan, c)
+    for share in part.shares:
+        size = counted(plan, c, *(getattr(share, name) for name in names))
+        out = out - size * (1 - 1 / ranks[share.ranks])
+    return out
+
+
+def working(plan: Plan, c: Columns, part: Traced) -> Array:
+    """Bytes that the largest operator of backward reads and writes."""
+    out, ranks = counted(plan, c, part.working, NONE), _ranks(plan, c)
+    for share in part.shares:
+        out = out - counted(plan, c, share.working, NONE) * (1 - 1 / ranks[share.ranks])
+    return out
 
 
 def products(plan: Plan, c: Columns, kind: Kind) -> Array:
@@ -49,17 +76,18 @@ def products(plan: Plan, c: Columns, kind: Kind) -> Array:
     samples, length, e = c.micro_batch, float(plan.training.seq_len), plan.training.element_bytes
     parts = [part for part in kind.parts if isinstance(part, Traced)]
     entering = next((part.enters for part in parts if part.enters), NONE)
-    out = counted(plan, c, entering, NONE)
+    out = counted(plan, c, entering, NONE) / c.sequence_ranks
     for part in parts:
         for gemm in part.gemms:
-            out = out + e * gemm.times * gemm.n * gemm.rows.at(samples, length)
+            ranks = {"columns": c.tp, "rows": c.sequence_ranks, "none": 1.0}[gemm.split]
+            out = out + e * gemm.times * gemm.n * gemm.rows.at(samples, length) / ranks
         for each in part.multiplied:
             sizes = (x.at(samples, length) for x in (each.batch, each.m, each.n))
-            out = out + e * math.prod(sizes)
+            out = out + e * math.prod(sizes) / (c.tp if each.split else 1.0)
         for core in part.attention:
             rows = core.queries.at(samples, length) * core.groups.at(samples, length) * samples
             width = e * (core.value_dim or core.head_dim) + _STATISTICS
-            out = out + core.times * core.heads * width * rows
+            out = out + core.times * core.heads * width * rows / (c.tp if core.split else 1.0)
     return out
 
 
@@ -72,5 +100,6 @@ def scores(plan: Plan, c: Columns, part: Traced, bytes_each: Callable[[Attended]
     for core in cores:
         if (each := bytes_each(core)) and core.spans is not None:
             groups, queries, keys = core.spans.at(float(plan.training.seq_len))
-            total = total + each * core.heads * float(groups * queries * keys) * c.micro_batch
+            pairs = float(groups * queries * keys) * c.micro_batch
+            total = total + each * core.heads * pairs / (c.tp if core.split else 1.0)
     return {"attention/core": total}

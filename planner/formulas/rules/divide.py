@@ -113,13 +113,25 @@ WHOLE = Rule("towers and convolutions stay whole", ("pp", "cp"), _whole, _divide
 
 
 def _undivided(plan: Plan, x: Layout) -> str:
-    part = max(plan.model.traced, key=lambda part: (bool(part.attention), part.parameters))
+    whole = [part for part in plan.model.traced if part.whole()] if x.cp == x.ep == 1 else []
+    parts = whole or plan.model.traced
+    part = max(parts, key=lambda part: (bool(part.attention), part.parameters))
+    where = f"block {part.name!r}{f' ({part.module})' if part.module else ''} of {plan.model.name}"
+    others = "data parallelism, ZeRO, FSDP and pipeline stages divide its work"
+    if whole:
+        return f"{where} cannot be divided by tp {x.tp}: {part.whole()}; take --tp 1: {others}"
     return (
-        f"block {part.name!r}{f' ({part.module})' if part.module else ''} of {plan.model.name} is"
-        f" traced operator by operator, and how ranks would divide it (tp {x.tp}, cp {x.cp}, ep"
-        f" {x.ep}) is not known; take --tp 1 --cp 1 --ep 1: data parallelism, ZeRO, FSDP and"
-        " pipeline stages divide its work"
+        f"{where} is traced operator by operator, and how ranks would divide its sequence (cp"
+        f" {x.cp}) or its experts (ep {x.ep}) is not known; take --cp 1 --ep 1: tensor parallelism,"
+        f" {others}"
     )
+
+
+def _divisible(plan: Plan, c: Columns) -> Array:
+    if not plan.model.traced:
+        return ones(c)
+    whole = any(part.whole() for part in plan.model.traced)
+    return (c.cp == 1) & (c.ep == 1) & ((c.tp == 1) | (not whole))
 
 
 # torchtitan's rule counts GEMMs in the order of its own layers; of traced ones all are kept
@@ -145,12 +157,7 @@ def _selects(plan: Plan) -> bool:
 
 
 _NO_MODULES = ("jax", "native")  # families that run no module of torch
-TRACED = Rule(
-    "traced blocks stay whole",
-    ("tp", "cp", "ep"),
-    lambda plan, c: ((c.tp == 1) & (c.cp == 1) & (c.ep == 1)) if plan.model.traced else ones(c),
-    _undivided,
-)
+TRACED = Rule("traced blocks stay whole", ("tp", "cp", "ep"), _divisible, _undivided)
 # stacks that divide layers have layers of their own, of transformers
 PLAIN = Rule(
     "convolutions run on plain torch",

@@ -183,6 +183,7 @@ class Batched:
     m: Polynomial
     k: Polynomial
     n: Polynomial
+    split: bool = False  # whether tensor parallelism divides the batch
 
     def sizes(self, samples: Array, tokens: Array) -> tuple[Array, Array, Array, Array]:
         """m, n, k and batch of a micro-batch."""
@@ -222,6 +223,7 @@ class Moved:
     again: tuple[Polynomial, Polynomial]
     fused_again: tuple[Polynomial, Polynomial]
     kernels: tuple[float, float]
+    ranks: Literal["whole", "divided", "tokens"] = "whole"  # of tensor parallelism
 
 
 def convolved(name: str, elements: Pieces) -> Streamed:
@@ -248,11 +250,6 @@ class Kept:
 
     name: str
     elements: Pieces
-    # of a traced block: elements in the compute precision, and bytes of other types, of a
-    # micro-batch; operator by operator, and with chains of them fused
-    counted: tuple[tuple[Polynomial, Polynomial], tuple[Polynomial, Polynomial]] | None = None
-    frozen: tuple[Polynomial, Polynomial] | None = None  # the same beside frozen weights
-    cast: tuple[Polynomial, Polynomial] | None = None  # the same under autocast
 
 
 WIDTHS = ("width of the MLP",)  # limits that are not head counts

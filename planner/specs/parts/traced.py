@@ -1,8 +1,8 @@
 """A block whose operators were counted while its own code ran on tensors without data.
 
 `dpplan trace` writes it. Counts are polynomials of the samples of a micro-batch and the tokens of a
-sequence (specs.polynomial): nothing here knows what the block is for. Ranks share no operator of
-it.
+sequence (specs.polynomial): nothing here knows what the block is for. Ranks of tensor parallelism
+share the GEMMs that were traced as pairs, and what is between them (planner/trace/divide.py).
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,12 @@ from pydantic import Field
 
 from planner.specs.base import Spec
 from planner.specs.parts.base import (
+    WIDTHS,
     Attended,
     Batched,
     Core,
     Heads,
-    Kept,
+    Limit,
     Mask,
     MaybeWidth,
     Moved,
@@ -25,6 +26,7 @@ from planner.specs.parts.base import (
     Pieces,
     Product,
     Spans,
+    Split,
     Stream,
     Tensor,
     Width,
@@ -38,6 +40,11 @@ _MOST_KERNELS = 10_000_000
 Operators = Literal[
     "normalisation", "softmax", "elementwise", "reduction", "gather", "copy", "scan"
 ]
+# how ranks of tensor parallelism have a tensor: a share of its heads or channels, and under
+# sequence parallelism a share of its tokens; inputs of GEMMs that are divided by columns may be
+# gathered whole
+Ranks = Literal["whole", "divided", "tokens"]
+Shared = Literal["divided", "tokens", "input"]
 
 
 class Gemm(Spec):
@@ -53,6 +60,7 @@ class Gemm(Spec):
     taps: int = Field(default=1, ge=1, le=1_000_000)  # pixels of a kernel, part of k
     read: Count | None = None  # elements of a convolution's input
     input_gradient: bool = True  # False: of a convolution over what the model is given
+    split: Split = "none"  # what tensor parallelism divides
 
 
 class Multiplied(Spec):
@@ -63,6 +71,7 @@ class Multiplied(Spec):
     m: Count
     k: Count
     n: Count
+    split: bool = False  # whether tensor parallelism divides the batch
 
 
 class Attends(Spec):
@@ -78,12 +87,14 @@ class Attends(Spec):
     queries: Count = Polynomial(((0, 1, Fraction(1)),))
     keys: Count = Polynomial(((0, 1, Fraction(1)),))
     times: int = Field(default=1, ge=1, le=100_000)
+    split: bool = False  # whether tensor parallelism divides the heads
 
 
 class Moves(Spec):
     """Operators bound by memory bandwidth, by class: bytes read and written in 16 bit."""
 
     operators: Operators
+    ranks: Ranks = "whole"  # of tensor parallelism: what each has of the tensors
     forward: Count = NONE
     backward: Count = NONE
     fused_forward: Count = NONE  # chains of them as one kernel each
@@ -94,6 +105,19 @@ class Moves(Spec):
     fused_again_backward: Count = NONE
     kernels: int = Field(default=0, ge=0, le=_MOST_KERNELS)
     kernels_backward: int = Field(default=0, ge=0, le=_MOST_KERNELS)
+
+
+class Share(Spec):
+    """Of what a block keeps, what ranks of tensor parallelism have a share of."""
+
+    ranks: Shared
+    saved: Count = NONE
+    saved_bytes: Count = NONE
+    fused_saved: Count = NONE
+    fused_saved_bytes: Count = NONE
+    frozen_saved: Count = NONE
+    frozen_saved_bytes: Count = NONE
+    working: Count = NONE
 
 
 class Traced(Part):
@@ -119,6 +143,9 @@ class Traced(Part):
     attention: tuple[Attends, ...] = Field(default=(), strict=False, max_length=_MOST_ROWS)
     moves: tuple[Moves, ...] = Field(default=(), strict=False, max_length=_MOST_ROWS)
 
+    shares: tuple[Share, ...] = Field(default=(), strict=False, max_length=_MOST_ROWS)
+    undivided: str = Field(default="", max_length=300)  # the operator that ranks cannot share
+
     adds = 0.0  # sums of the residual are among its operators
 
     def tensors(self, stream: Stream) -> Iterator[Tensor]:
@@ -132,7 +159,7 @@ class Traced(Part):
             yield Tensor(
                 f"traced/{gemm.name}",
                 weights,
-                "replicated",
+                "replicated" if gemm.split == "none" else "tensor",
                 rows=scaled(rows, Fraction(count, max(weights, 1))),
             )
         yield replicated("traced/rest", max(rest, 0))
@@ -142,8 +169,8 @@ class Traced(Part):
             yield Product(
                 gemm.name,
                 gemm.k,
-                Pieces(gemm.n, 1),
-                "none",
+                Pieces(gemm.n, gemm.n if gemm.split == "columns" else 1),
+                gemm.split,
                 times=gemm.times,
                 join="never",
                 rows=scaled(gemm.rows, Fraction(1, gemm.groups)),
@@ -164,12 +191,14 @@ class Traced(Part):
                 mask=each.mask,
                 window=each.window,
                 spans=Spans(each.groups, each.queries, each.keys),
-                split=False,
+                split=each.split,
             )
             for each in self.attention
             for _ in range(each.times)
         )
-        batched = (Batched(each.batch, each.m, each.k, each.n) for each in self.multiplied)
+        batched = (
+            Batched(each.batch, each.m, each.k, each.n, each.split) for each in self.multiplied
+        )
         return (*attended, *batched)
 
     def moved(self) -> tuple[Moved, ...]:
@@ -181,19 +210,38 @@ class Traced(Part):
                 (each.again, each.again_backward),
                 (each.fused_again, each.fused_again_backward),
                 (float(each.kernels), float(each.kernels_backward)),
+                each.ranks,
             )
             for each in self.moves
         )
 
-    def kept(self, stream: Stream) -> tuple[Kept, ...]:
-        apart = self.saved, self.saved_bytes
-        fused = self.fused_saved, self.fused_saved_bytes
-        frozen = None
-        if self.frozen_saved is not None:
-            frozen = self.frozen_saved, self.frozen_saved_bytes
-        cast = None if self.cast_saved is None else (self.cast_saved, self.cast_saved_bytes)
-        counted = apart, fused
-        return (Kept("traced/saved", Pieces(0, 1), counted=counted, frozen=frozen, cast=cast),)
+    def limits(self) -> tuple[Limit, ...]:
+        heads = [core for core in self.attention if core.split]
+        widths = [gemm.n for gemm in self.gemms if gemm.split == "columns"]
+        return (
+            *(Limit("heads", core.heads) for core in heads),
+            *(Limit("heads of keys and values", core.kv_heads) for core in heads),
+            *(Limit(WIDTHS[0], width) for width in widths),
+        )
+
+    def rows(self) -> Iterator[Gemm]:
+        """GEMMs whose outputs ranks add up, one per pair."""
+        return (gemm for gemm in self.gemms if gemm.split == "rows")
+
+    def whole(self) -> str:
+        """Why ranks of tensor parallelism cannot share the block; empty where they can, or where
+        there is nothing to share."""
+        products = [gemm.name for gemm in self.gemms if gemm.read is None]
+        if self.undivided or not self.module or not (products or self.attention):
+            return self.undivided
+        if not any(self.rows()):
+            names = ", ".join(dict.fromkeys(products)) or "attention alone"
+            return f"no GEMM of it reads only what its other GEMMs give ({names})"
+        if not all(x.split for x in self.attention) or not all(x.split for x in self.multiplied):
+            return "not all of its attention is between GEMMs that divide heads"
+        if len(products) < len(self.gemms):
+            return "it has convolutions"
+        return ""
 
 
 def scaled(count: Polynomial, factor: Fraction) -> Polynomial:

@@ -1,0 +1,93 @@
+"""What ranks of tensor parallelism share of a block: GEMMs in pairs, and tensors between them.
+
+The first GEMMs of a pair are divided by columns (queries, keys and values; gate and up), the last
+by rows (attention's output; down), and every tensor between them by heads or channels (Shoeybi et
+al. 2019, arXiv 1909.08053, section 3). Outside of pairs all ranks have the residual stream, or
+under sequence parallelism a share of its tokens (Korthikanti et al. 2022, arXiv 2205.05198). Pairs
+are known by what an operator reads: names and classes of modules are no part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+STREAM = -1  # source of tensors that come from outside of a block
+Sources = frozenset[int]  # GEMMs whose outputs a tensor is made of, without a GEMM in between
+NO_SOURCE: Sources = frozenset()
+WHOLE, DIVIDED, TOKENS, INPUT = "whole", "divided", "tokens", "input"
+
+
+@dataclass(frozen=True)
+class Multiplication:
+    """A GEMM with a weight, forward."""
+
+    region: int
+    weight: str
+    columns: int
+    reads: Sources
+
+
+@dataclass
+class Division:
+    """Roles of the GEMMs of a step. rows: the columns that each was fed by."""
+
+    multiplications: list[Multiplication] = field(default_factory=list)
+    columns: set[int] = field(default_factory=set)
+    rows: dict[int, Sources] = field(default_factory=dict)
+
+    def decide(self, regions: Collection[int]) -> None:
+        """Pairs in these regions. A GEMM that reads nothing of the stream but what GEMMs gave ends
+        a pair, the last ones first: what is before a pair is whole on every rank."""
+        before = self._before()
+        whole: set[int] = set()
+        for at in reversed(range(len(self.multiplications))):
+            each = self.multiplications[at]
+            taken = at in self.columns or at in whole or STREAM in each.reads
+            if each.region not in regions or taken or not each.reads:
+                continue
+            first = each.reads.difference(*(before[x] for x in each.reads))
+            self.rows[at] = first
+            self.columns |= first
+            for x in first:
+                whole |= before[x]
+
+    def _before(self) -> list[Sources]:
+        """GEMMs that each reads, through others as well, up to the stream."""
+        out: list[Sources] = []
+        for each in self.multiplications:
+            reads = NO_SOURCE if STREAM in each.reads else each.reads
+            out.append(reads.union(*(out[x] for x in reads)))
+        return out
+
+    def ranks(self, sources: Sources) -> str:
+        """How ranks have a tensor."""
+        if sources & self.columns:
+            return DIVIDED
+        return TOKENS if sources else WHOLE
+
+    def mixes(self, sources: Iterable[Sources]) -> bool:
+        """Whether an operator reads what is divided beside what is whole on every rank."""
+        every = NO_SOURCE.union(*sources)
+        return bool(every & self.columns) and bool(every & {STREAM, *self.rows})
+
+    def split(self, weight: str, region: int) -> str:
+        """What is divided of a weight: "columns", "rows" or "none"."""
+        calls = [
+            at
+            for at, x in enumerate(self.multiplications)
+            if x.weight == weight and x.region == region
+        ]
+        for name, those in (("columns", self.columns), ("rows", self.rows)):
+            if calls and all(at in those for at in calls):
+                return name
+        return "none"
+
+    def gradient_of_input(self, weight: str, region: int) -> Sources:
+        """Sources that the gradient of the input of a GEMM counts as: its rows meet what is
+        divided."""
+        if self.split(weight, region) != "rows":
+            return frozenset([STREAM])
+        return NO_SOURCE.union(
+            *(first for at, first in self.rows.items() if self.multiplications[at].weight == weight)
+        )
