@@ -35,9 +35,9 @@ def held_bytes(
         trained, layers_trained = weights.trained, trained_split(plan, split)
         shared = shared - trained.of_stage(layers_trained, first, last)
         experts = experts - trained.experts_of_stage(layers_trained)
-    each, (ranks, expert_ranks), upcast = frozen_bytes(plan), cuts, plan.training.upcast
+    each, (ranks, expert_ranks), upcast = frozen_bytes(plan), cuts, plan.base_upcast
     layers = every.of_stage(split, 0.0 * first, 0.0 * last) * (plan.training.adapter is not None)
-    beside, ends = (_FP32_BYTES if wide else each for wide in (upcast, upcast == "all"))
+    beside, ends = (_FP32_BYTES if wide else each for wide in (upcast != "none", upcast == "all"))
     of_layers, of_experts = quantised.element_bytes(plan, c, every, beside)
     return (
         memory.state_bytes(shared - layers, ends, ranks)
