@@ -99,7 +99,7 @@ class _HostAndLike(TypedDict, total=False):
     lora_targets: str | None
     base_precision: Literal['fp32', 'nf4', 'nf4-double', 'fp4', 'fp4-double', 'int8', 'gptq', 'gptq-8bit', 'awq', 'hqq', 'fp8', 'fp8-blockwise', 'mxfp4'] | None
     base_group: int | None
-    base_upcast: Literal['norms', 'all'] | None
+    base_upcast: Literal['none', 'norms', 'all'] | None
 
 class _TpAndLike(TypedDict, total=False):
     tp: int | None

@@ -49,6 +49,16 @@ def test_tokens_of_an_example(tmp_path: Path, row: Any, tokens: float) -> None:
     assert lengths_of(written(tmp_path, [row], "data.json")).mean == pytest.approx(tokens)
 
 
+@pytest.mark.parametrize("count", ["many", -5, 0, True])
+@pytest.mark.parametrize("name", ["data.jsonl", "data.json"])
+def test_a_length_that_is_no_number_is_named(tmp_path: Path, count: Any, name: str) -> None:
+    path = written(tmp_path, [{"num_tokens": 7}, {"num_tokens": count}], name)
+    with pytest.raises(PlanError, match=r"num_tokens of (line|example) 2 is .* no number"):
+        lengths_of(path)
+    beside = written(tmp_path, [{"length": "short", "text": "a" * 394}], name)
+    assert lengths_of(beside).mean == pytest.approx(100)
+
+
 def test_the_spread_is_that_of_a_log_normal_with_this_mean_and_deviation(tmp_path: Path) -> None:
     known = lengths_of(written(tmp_path, [{"length": n} for n in (100, 300)]))
     assert (known.mean, known.deviation) == (200, 100)

@@ -270,7 +270,7 @@ PARTS = ("schedule", "compare")  # that show least of a request, and take most o
 IDLE: tuple[Given, ...] = (
     {},
     {"pp": 1, "schedule": None},
-    {"dp": 1},
+    {"dp": 1, "zero": None},
     {"offload": "none"},
     {"tokens": None},
     {"flash_attention": True},

@@ -92,6 +92,20 @@ def test_a_model_that_keeps_its_cache_in_training_holds_what_its_matrix_returned
         assert leaf(saw[1], "logits") == share * leaf(saw[0], "logits")
 
 
+def test_zero_of_deepspeed_has_its_buckets_on_one_rank_too() -> None:
+    """setup_buckets of zero/stage_1_and_2.py: two of reduce_bucket_size elements in 16 bit under
+    overlap_comm, whatever the number of ranks."""
+
+    def buckets(zero: int, **training: Any) -> float:
+        plan = plans.plan(gpus=1, software="hf-deepspeed", **training)
+        estimates = evaluate(plan, plans.rows(1, {"zero": zero}))
+        return leaf(estimates, "communication_buckets", BACKWARD)
+
+    assert buckets(2) == 2 * 2 * 5e8
+    assert buckets(2, data_bucket=4e8) == 2 * 4e8
+    assert buckets(0) == 0
+
+
 def test_a_full_device_gives_back_what_frozen_weights_leave_unused() -> None:
     """32 sequences of QLoRA ran with 69 GiB allocated and 76 to 78 on the device, which has 79."""
     runs = {entry["run_id"]: entry for entry in read_all([], ["fms"])}

@@ -86,7 +86,7 @@ def test_names_however_they_are_spelled(kind: str, spelled: str, text: str) -> N
         ("networks", "100GbE", "roce-100 or tcp-100"),
         ("stacks", "deepspeed-zero3", "--stack deepspeed --zero 3"),
         ("stacks", "accelerate", "hf-fsdp"),
-        ("stacks", "ms-swift", "megatron-swift"),
+        ("stacks", "lightning", "pytorch-ddp"),
         ("stacks", "vllm", "inference"),
     ],
 )

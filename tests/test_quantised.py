@@ -137,6 +137,26 @@ def test_a_matrix_is_made_in_16_bit_for_each_gemm() -> None:
     ]
 
 
+def test_a_chain_of_operators_keeps_the_weights_that_it_decodes() -> None:
+    """AutoGPTQ's layers shift codes to int32 and cast them to int8, 5 bytes per weight; autograd
+    keeps the 16-bit weights for the gradient of the input, of all layers or of the one that is
+    repeated. A kernel makes one matrix at a time."""
+    largest, layers = 512 * 1408, 8
+    layer = 4 * 512 * 512 + 3 * largest
+
+    def of(software: str, recompute: str) -> list[float]:
+        plan = plans.plan(software=software, gpus=1, adapter=LORA, base_precision="gptq")
+        estimates = evaluate(plan, plans.rows(1, {"recompute": recompute}))
+        return [leaf(estimates, "dequantised_weights", phase) for phase in (1, 2, 3)]
+
+    forward, loss, backward = of("hf-trainer", "full")
+    assert (forward, loss) == (5 * largest, 0)
+    assert backward == pytest.approx(2 * layer + 3 * largest, rel=0.01)
+    kept = of("hf-trainer", "none")
+    assert kept[1] == pytest.approx(2 * layers * layer, rel=0.01)
+    assert of("fms-acceleration", "full") == [2 * largest, 0, 2 * largest]
+
+
 def test_int8_makes_its_matrix_in_the_type_it_was_given() -> None:
     """MatMul8bitLt.backward: codes to ctx.dtype_A, fp32 behind norms in fp32; Linear4bit casts what
     it is given to 16 bit first."""

@@ -21,6 +21,7 @@ from planner.formats import (
     trl,
 )
 from planner.formats import recipe as formats
+from planner.formats.plan import planned
 from planner.formats.target import PlanToWrite
 from planner.formats.verbs.read import read as read_files
 from planner.inputs import catalog
@@ -46,6 +47,17 @@ ADAPTED = stated("adapted")
 
 
 TASKS = stated("tasks")
+
+
+def test_fine_tuning_whose_files_name_no_number_of_gpus_is_on_one() -> None:
+    text = "swift sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type lora --max_length 2048"
+    plan = planned({"a.sh": text}, {"gpu": "rtx4090"})
+    assert not plan.missing
+    assert plan.options["gpus"] == 1
+    assert "packing" not in plan.options  # which acts beside lengths alone
+    assert planned({"a.sh": text}, {"gpu": "rtx4090", "gpus": 2}).options["gpus"] == 2
+    whole = text.replace("lora", "full")
+    assert planned({"a.sh": whole}, {"gpu": "rtx4090"}).missing == ("gpus",)
 
 
 def test_objectives_of_preferences() -> None:

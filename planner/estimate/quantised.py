@@ -68,13 +68,14 @@ def codes(plan: Plan, c: Columns) -> tuple[Array, Array]:
 
 
 def made_bytes(plan: Plan, c: Columns) -> Array:
-    """Dequantised copy of the largest matrix, for one GEMM; where forward multiplies codes,
-    backward dequantises to the type of its input (MatMul8bitLt.backward of bitsandbytes:
-    CB.to(ctx.dtype_A))."""
+    """Dequantised copy of the largest matrix, for one GEMM, or what a chain of operators holds to
+    make it; where forward multiplies codes, backward dequantises to the type of its input
+    (MatMul8bitLt.backward of bitsandbytes: CB.to(ctx.dtype_A))."""
     base = base_of(plan)
     if base is None:
         return 0.0 * c.tp
     each = plan.stream_bytes if base.multiplied else plan.training.element_bytes
+    each = base.chain_holds if plan.decodes_in_chain else each
     return largest([each * matrix.rows * matrix.columns for matrix in _quantised(plan, c)])
 
 

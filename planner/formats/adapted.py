@@ -9,7 +9,9 @@ from typing import Any
 
 from planner.formats.record import Answer
 from planner.formats.trainer import is_off, is_on, number
+from planner.inputs.calibration import stack_spec
 from planner.specs.adapters import WORDS
+from planner.specs.names import BITSANDBYTES
 
 _FOUR, _EIGHT = 4, 8  # bits of a frozen weight
 _ALL = ("all-linear", "all", "*")
@@ -45,6 +47,7 @@ class Frozen:
     kind: str = "bnb_4bit_quant_type"
     doubled: str = "bnb_4bit_use_double_quant"
     default_doubled: bool = True
+    stack: str = ""  # the program's own on one GPU, which says what it leaves in fp32 beside them
 
 
 def read_frozen(answer: Answer, names: Frozen) -> None:
@@ -66,6 +69,9 @@ def read_frozen(answer: Answer, names: Frozen) -> None:
     narrow = f"{kind}-double" if doubled else kind
     base = "hqq" if method == "hqq" else narrow if four else "int8"
     answer.state("base_precision", base, wanted)
+    if names.stack and base in BITSANDBYTES:
+        program = stack_spec(names.stack)
+        answer.imply("base_upcast", program.state.prepared, f"as {program.title} leaves them")
     for name in (names.four, names.eight, names.method, names.kind, names.doubled):
         answer.mark(name, "implied", "how frozen weights are kept")
 

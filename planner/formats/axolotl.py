@@ -18,6 +18,7 @@ _LOSS = ("liger_fused_linear_cross_entropy", "cut_cross_entropy", "chunked_cross
 _DISTILS = "axolotl.integrations.kd.KDPlugin"
 _TEACHER_WORDS = 64  # per token: a choice
 _FROZEN = adapted.Frozen(
+    stack="axolotl",
     kind="bnb_config_kwargs.bnb_4bit_quant_type",
     doubled="bnb_config_kwargs.bnb_4bit_use_double_quant",
 )

@@ -36,6 +36,7 @@ def _undone(value: Any) -> str | None:
 
 
 _FROZEN = adapted.Frozen(
+    stack="llama-factory-ddp",
     four="",
     eight="",
     bits="quantization_bit",

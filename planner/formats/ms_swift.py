@@ -34,7 +34,9 @@ _OWN_DEFAULTS = {
 }
 
 
-_FROZEN = adapted.Frozen(four="", eight="", bits="quant_bits", method="quant_method")
+_FROZEN = adapted.Frozen(
+    stack="ms-swift", four="", eight="", bits="quant_bits", method="quant_method"
+)
 _ADAPTERS = adapted.Names(
     rank="lora_rank",
     targets=("target_modules",),

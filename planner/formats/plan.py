@@ -13,6 +13,7 @@ from planner.formats.megatron_bridge import recipes_in
 from planner.formats.record import SQUARE, Stated, Used, patterns
 from planner.formats.undecided import undecided
 from planner.inputs import catalog
+from planner.inputs.fine_tuning import FINE_TUNES
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
@@ -28,6 +29,8 @@ _KEPT = frozenset(
     )
 )
 _SIZE = ("gpus", "nodes")
+# fine-tuning whose files start no more processes
+_ALONE = Origin("default", "one GPU: the files name no number")
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,9 @@ def settled(recipe: formats.Recipe, given: Given, typed: Given) -> Planned:
     missing = [] if "model" in options else ["model"]
     missing += [] if "gpu" in options or "cluster" in options else ["gpu"]
     missing += [] if any(name in options for name in _SIZE) else ["gpus"]
+    if missing == ["gpus"] and any(options.get(name) is not None for name in FINE_TUNES):
+        options = over(Given({"gpus": 1}, {"gpus": _ALONE}), options)
+        missing = []
     if missing:
         read_options({"model": "none", **typed})  # what is typed is right, whatever is missing
         planned = Planned(recipe, options, typed, tuple(missing))

@@ -267,8 +267,11 @@ def read(answer: Answer) -> None:
     if UNSLOTH in answer.values:
         answer.state("stack", "unsloth", UNSLOTH)
         answer.imply("gpus", 1, "Unsloth trains on one GPU", UNSLOTH)
-    if KBIT in answer.values and answer.option("base_precision") in BITSANDBYTES:
-        answer.state("base_upcast", "all", KBIT)
+    if answer.option("base_precision") in BITSANDBYTES:
+        if KBIT in answer.values:
+            answer.state("base_upcast", "all", KBIT)
+        elif any(value.file.endswith((".py", ".ipynb")) for value in answer.values.values()):
+            answer.imply("base_upcast", "none", f"the script does not call {KBIT}")
     answer.mark(KBIT, "implied", "weights are in 16 bit")
     if trainer.is_off(answer.get("full_finetuning")):
         answer.mark("full_finetuning", "implied", "off")

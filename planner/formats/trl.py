@@ -41,7 +41,7 @@ TABLE = (
 )
 UNREAD = unread("trl")
 _GENERATES = "generation is not part of the estimate, which is of a training step only"
-_FROZEN = adapted.Frozen(doubled="use_bnb_nested_quant", default_doubled=False)
+_FROZEN = adapted.Frozen(stack="trl", doubled="use_bnb_nested_quant", default_doubled=False)
 _GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
 _PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta", "rpo_alpha")
 # of DPO, ORPO, CPO and KTO alike: the name that the run has among them says which

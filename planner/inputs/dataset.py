@@ -103,16 +103,15 @@ def _measured(file: BinaryIO, path: Path) -> Lengths:
         if sampled:
             remedy = f"is one array of more than {_MOST_READ // 2**20} MiB: save it as JSON lines"
             raise PlanError(FIELD, str(path), remedy)
-        rows, examples = _parsed(file.read(), path, "the file"), None
+        whole = _parsed(file.read(), path, "the file")
+        rows, examples = [(f"example {n}", row) for n, row in enumerate(whole, 1)], None
     else:
         lines = list(_spread(file, size) if sampled else file)
         numbered = ((n, line) for n, line in enumerate(lines, 1) if line.strip())
-        rows = [
-            _parsed(line, path, "a sampled line" if sampled else f"line {n}")
-            for n, line in numbered
-        ]
+        places = (("a sampled line" if sampled else f"line {n}", line) for n, line in numbered)
+        rows = [(where, _parsed(line, path, where)) for where, line in places]
         examples = round(size * len(lines) / max(sum(map(len, lines)), 1)) if sampled else None
-    counted = [tokens for row in rows if (tokens := _tokens(row))]
+    counted = [tokens for where, row in rows if (tokens := _stated(row, path, where))]
     if not counted:
         raise PlanError(FIELD, str(path), "has no example with text or a number of tokens")
     count = len(counted)
@@ -137,6 +136,18 @@ def _parsed(text: bytes, path: Path, where: str) -> Any:
     except (ValueError, RecursionError):
         remedy = f"{where} is not JSON: give a file of JSON lines, or one JSON array"
         raise PlanError(FIELD, str(path), remedy) from None
+
+
+def _stated(row: Any, path: Path, where: str) -> float:
+    """Tokens of an example, 0 if it has neither text nor count. Raises PlanError for a count that
+    is no number."""
+    tokens = _tokens(row)
+    if not tokens and isinstance(row, dict):
+        for name in _COUNTS:
+            if row.get(name) is not None and not isinstance(row[name], list):
+                why = f"{name} of {where} is {row[name]!r}, which is no number of tokens above 0"
+                raise PlanError(FIELD, str(path), f"{why}: mend it, or give --length-mean")
+    return tokens
 
 
 def _tokens(row: Any) -> float:

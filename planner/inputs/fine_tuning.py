@@ -4,8 +4,12 @@ trains a published model further."""
 from __future__ import annotations
 
 import math
+import shlex
+from collections.abc import Sequence
 
-from planner.specs.options import Options
+from planner.specs.options import Options, flag, rows
+from planner.specs.options.line import command_line
+from planner.specs.options.tune import RANK
 from planner.specs.task import TASKS
 
 # how transformers' Trainer runs, with which most people fine-tune: the plainest first
@@ -16,15 +20,16 @@ USUAL_SEQUENCE = 2048  # a choice: what fits most chat data, and most recipes ta
 USUAL_BATCH = 16  # sequences per step: a choice, as in most published recipes for one node
 LENGTH_SOURCE = "a usual length of chat data"
 STACK_SOURCE = "as most who fine-tune run"
+MOST_GPUS = 8  # of a question that names no number: a node, as most fine-tune on
 BATCH_SOURCE = "as recipes of fine-tuning have it"
 # options that only a model whose weights are there already is trained with
-_SIGNS = ("lora", "base_precision", "trainable_layers", "lisa", "task")
+FINE_TUNES = ("lora", "base_precision", "trainable_layers", "lisa", "task")
 
 
 def is_fine_tuning(options: Options) -> bool:
     """Whether a request trains adapters, beside a quantised base, some of the layers, or with a
     loss of preferences, rewards or a teacher."""
-    return any(getattr(options, name) is not None for name in _SIGNS)
+    return any(getattr(options, name) is not None for name in FINE_TUNES)
 
 
 def each_of(options: Options) -> int:
@@ -42,3 +47,24 @@ def usual_batch(options: Options) -> int:
     """Sequences of a step: USUAL_BATCH, rounded up to what all replicas take at a time."""
     each = replicas(options) * math.lcm(options.micro_batch or 1, each_of(options))
     return math.ceil(USUAL_BATCH / each) * each
+
+
+def tune_command(base: Options, gpus: Sequence[str], most: int) -> str:
+    """The command of `dpplan tune` with what a request states, its adapters as a method, over these
+    kinds of GPUs and up to so many of each."""
+    table = rows(Options)
+    taken = {name: value for name, value in base.given().items() if "tune" in table[name].verbs}
+    words = [command_line(Options(**taken), "tune")]
+    words += [f"{flag('gpu')} {shlex.quote(name)}" for name in gpus]
+    words += [f"{flag('max_gpus')} {most}"]
+    words += [] if (method := _method(base)) is None else [f"{flag('method')} {method}"]
+    words += [] if base.lora in (None, RANK) else [f"{flag('rank')} {base.lora}"]
+    return " ".join(words)
+
+
+def _method(base: Options) -> str | None:
+    """The method of fine-tuning that a request states, None where it leaves it open."""
+    if base.lora is None:
+        return None
+    precision = base.base_precision or ""
+    return "qlora" if "nf4" in precision else "lora-int8" if precision == "int8" else "lora"

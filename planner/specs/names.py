@@ -79,7 +79,7 @@ GradientSync = Literal["each", "last"]  # micro-batches in which FSDP reduces gr
 AdapterMethod = Literal["lora", "rslora", "dora"]
 # layers whose moments LISA keeps: those that are trained now, or all that ever were
 LisaStates = Literal["active", "visited"]
-UpcastName = Literal["norms", "all"]  # what beside quantised matrices is left in fp32
+UpcastName = Literal["none", "norms", "all"]  # what beside quantised matrices is left in fp32
 # those that have a file; codes of the column are positions in it
 SCHEDULES = plugins.names("schedules")
 if TYPE_CHECKING:

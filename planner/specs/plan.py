@@ -16,12 +16,14 @@ from planner.specs.layout import LayoutRequest
 from planner.specs.mechanism import Mechanism, SecondModel, TrainedLayers
 from planner.specs.model import ModelSpec
 from planner.specs.names import (
+    BITSANDBYTES,
     ContextWay,
     DispatcherName,
     LossKernel,
     LowPart,
     Precision,
     Selective,
+    UpcastName,
 )
 from planner.specs.precision import RECIPES, Recipe
 from planner.specs.quantised import BASES
@@ -191,7 +193,27 @@ class Plan(Spec):
         if base is None or not BASES[base].returns_given:
             return training.element_bytes
         wide = self.stack.activations.wide_layernorm and self.model.norm == "layernorm"
-        return _FP32_BYTES if wide or training.base_upcast else training.element_bytes
+        wide = wide or self.base_upcast != "none"
+        return _FP32_BYTES if wide else training.element_bytes
+
+    @property
+    def base_upcast(self) -> UpcastName:
+        """Frozen weights in fp32 beside the matrices of layers: where these are of bitsandbytes,
+        by the request, else as the stack prepares such models."""
+        base = self.training.base_precision
+        if base == "fp32":
+            return "all"
+        if base not in BITSANDBYTES:
+            return "none"
+        return self.training.base_upcast or self.stack.state.prepared
+
+    @property
+    def decodes_in_chain(self) -> bool:
+        """Whether torch operators decode frozen matrices in forward, whose weights autograd keeps.
+        The plugin that makes buffers parameters has the kernels of qlinear_tritonv2.py."""
+        base = self.training.base_precision
+        chained = base is not None and BASES[base].chained > 0
+        return chained and not self.stack.state.shards_buffers
 
     @property
     def sync_waits(self) -> bool:

@@ -47,6 +47,7 @@ class BaseFormat:
     # bytes read and written per weight by a chain of torch operators that decodes in forward, whose
     # weights autograd keeps for the gradient of the input; 0: a kernel decodes, in both passes
     chained: float = 0.0
+    chain_holds: float = 0.0  # bytes per weight at the fullest moment of that chain
     # its layers register codes and scales as buffers, which FSDP and ZeRO-3 do not shard
     buffers: bool = False
 
@@ -97,6 +98,7 @@ _GPTQ = BaseFormat(
 # fp16
 _CHAIN_OF_4 = (0.5 + 4.0) + (4.0 + 1.0) + (1.0 + 1.0) + (1.0 + 1.0) + (1.0 + 2.0)
 _CHAIN_OF_8 = (1.0 + 4.0) + (4.0 + 2.0) + (2.0 + 2.0) + (2.0 + 2.0) + (2.0 + 2.0)
+_CAST_OF_4, _CAST_OF_8 = 4.0 + 1.0, 4.0 + 2.0  # shifted codes in int32 beside their cast
 _TWICE = replace(
     _FOUR, source=_DOUBLE, scale=1.0, second=256, second_scale=4.0, table=64.0 + 1024.0 + 4.0
 )
@@ -123,8 +125,10 @@ BASES: dict[BaseName, BaseFormat] = {
         returns_given=True,
         keeps_input=True,
     ),
-    "gptq": replace(_GPTQ, title="GPTQ, 4 bit", chained=_CHAIN_OF_4),
-    "gptq-8bit": replace(_GPTQ, title="GPTQ, 8 bit", bits=8.0, zero=8.0, chained=_CHAIN_OF_8),
+    "gptq": replace(_GPTQ, title="GPTQ, 4 bit", chained=_CHAIN_OF_4, chain_holds=_CAST_OF_4),
+    "gptq-8bit": replace(
+        _GPTQ, title="GPTQ, 8 bit", bits=8.0, zero=8.0, chained=_CHAIN_OF_8, chain_holds=_CAST_OF_8
+    ),
     "awq": BaseFormat(
         "AWQ, 4 bit",
         "AutoAWQ modules/linear/gemm.py: packed codes and zeros, fp16 scales per group of inputs,"

@@ -26,6 +26,7 @@ from planner.specs.names import (
     Readers,
     Selective,
     TensorOverlap,
+    UpcastName,
 )
 from planner.specs.training import Attention
 
@@ -120,6 +121,8 @@ class StateBytes(Spec):
     # of a weight of a reference model beside weights that are all trained; none: as one that is not
     # trained
     reference: float | None = Field(default=None, gt=0, le=8)
+    # what beside matrices of bitsandbytes its programs leave in fp32 where a rank has them whole
+    prepared: UpcastName = "none"
     whole_master: bool = False  # every rank keeps the whole fp32 copy, of which it updates its part
     cast_copy: bool = False  # autocast keeps a 16-bit copy of the fp32 weights through the step
     cast_alone: bool = False  # the same on one GPU, where nothing is sharded

@@ -87,7 +87,7 @@ class TrainingSpec(Spec):
     adapter: AdapterSpec | None = None
     base_precision: BaseName | None = None  # matrices beside adapters; None: as kernels read them
     base_group: int | None = Field(default=None, ge=8, le=65_536)  # weights that share a scale
-    base_upcast: UpcastName | None = None  # what beside these matrices is in fp32; None: nothing
+    base_upcast: UpcastName | None = None  # beside these matrices in fp32; None: as the stack does
     # the objective, and where log-probabilities of its reference come from; None: there is none
     task: TaskName = "sft"
     reference: ReferenceName | None = None
@@ -122,11 +122,6 @@ class TrainingSpec(Spec):
     def quantised(self) -> bool:
         """Whether frozen matrices are kept in fewer bits than kernels read."""
         return self.base_precision not in (None, "fp32")
-
-    @property
-    def upcast(self) -> UpcastName | None:
-        """Frozen weights in fp32 beside the matrices of layers."""
-        return "all" if self.base_precision == "fp32" else self.base_upcast
 
     @property
     def mixed_precision(self) -> bool:

@@ -242,8 +242,7 @@ def dequantised_s(shape: LayerShape, m: Machine) -> BothWays[Array] | None:
     if training.base_precision is None:
         return None
     base, moved = BASES[training.base_precision], 0.0 * shape.tokens
-    # the plugin that makes buffers parameters decodes with the kernels of qlinear_tritonv2.py
-    chained = 0.0 if shape.plan.stack.state.shards_buffers else base.chained
+    chained = base.chained if shape.plan.decodes_in_chain else 0.0
     for p in weight_gemms(shape):
         if p.name not in KEPT_WIDE:
             codes = base.matrix_bytes(p.k, p.n, training.base_group)

@@ -28,7 +28,8 @@ _BUFFERS = 2.0  # of DeepSpeed's ZeRO-1 and 2, one of which is filled while the 
 def buckets(s: StageOf) -> Phased:
     """Buckets in which gradients and tokens of experts travel."""
     plan, c = s.plan, s.c
-    fixed = (c.replicas > 1) * _fixed_buckets(s)
+    # ZeRO of DeepSpeed fills and reduces them on one rank, too
+    fixed = ((c.replicas > 1) | (c.zero > 0)) * _fixed_buckets(s)
     sizes = (c.replicas > 1) * 1.0 * s.state.bucket * s.trained.all
     if plan.model.routed is not None and plan.model.moe_layers:
         local = activations.tokens_of(plan, c)[1]

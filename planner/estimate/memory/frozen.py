@@ -36,10 +36,10 @@ def held_bytes(
         trained, layers_trained = weights.trained, trained_split(plan, split)
         shared = shared - trained.of_stage(layers_trained, first, last)
         experts = experts - trained.experts_of_stage(layers_trained)
-    each, (ranks, expert_ranks), upcast = frozen_bytes(plan), cuts, plan.training.upcast
+    each, (ranks, expert_ranks), upcast = frozen_bytes(plan), cuts, plan.base_upcast
     layers = every.of_stage(split, 0.0 * first, 0.0 * last) * (plan.training.adapter is not None)
-    narrow = low_precision.frozen_bytes(plan, each)
-    beside, ends = _FP32_BYTES if upcast else narrow, _FP32_BYTES if upcast == "all" else each
+    beside = low_precision.frozen_bytes(plan, each) if upcast == "none" else _FP32_BYTES
+    ends = _FP32_BYTES if upcast == "all" else each
     of_layers, of_experts = quantised.element_bytes(plan, c, every, beside)
     return (
         memory.state_bytes(shared - layers, ends, ranks)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.estimate import mechanisms, quantised, sync
+from planner.estimate.layer import head_columns
 from planner.estimate.memory import buffers, frozen, gradients, loss, low_precision, units
 from planner.estimate.memory.phases import Phased, throughout
 from planner.estimate.memory.states import ZERO_2, ZERO_3
@@ -15,6 +16,7 @@ from planner.estimate.state_types import reference_bytes
 from planner.formulas import memory
 from planner.ledger import Array, total
 from planner.specs.mechanism import Sharded
+from planner.specs.towers import head_plan
 
 if TYPE_CHECKING:
     from planner.estimate.memory.stage import StageOf
@@ -104,11 +106,13 @@ def _reducing(s: StageOf) -> Array:
 
 
 def dequantised(s: StageOf) -> Phased:
-    """A frozen matrix made of its codes, while a GEMM reads it; of fp32 weights, the 16-bit copies
-    that layers which are not repeated keep for backward. Gathered shards are in 16 bit already."""
+    """A frozen matrix made of its codes, while a GEMM reads it; of fp32 weights and of codes that
+    torch operators decode, the 16-bit copies that layers which are not repeated keep for backward;
+    the head's of fp32 weights. Gathered shards are in 16 bit already."""
     matrix, base = quantised.made_bytes(s.plan, s.c), quantised.base_of(s.plan)
-    if base is None or not base.keeps_made:
-        return Phased(forward=matrix, backward=matrix, end=matrix)
+    head, chained = _cast_head(s), s.plan.decodes_in_chain
+    if base is None or not (base.keeps_made or chained):
+        return Phased(forward=matrix, loss=head, backward=matrix, end=matrix)
     every = s.weights.every
     repeated = sum(n * each for n, each in zip(s.again.kinds, every.kinds, strict=True))
     unit = s.kept.unit_layers * total(every.layer)
@@ -116,7 +120,22 @@ def dequantised(s: StageOf) -> Phased:
         np.where(s.c.zero < ZERO_3, _CAST_BYTES * elements, 0.0)
         for elements in (s.layers - repeated, np.maximum(s.layers - repeated, unit), unit)
     )
-    return Phased(forward=kept + matrix, loss=kept, backward=later, end=unit_kept)
+    if chained:  # a repeated layer decodes its last matrix beside the others
+        more = matrix * (1.0 - _CAST_BYTES / base.chain_holds)
+        later, unit_kept = later + more, unit_kept + more
+    return Phased(forward=kept + matrix, loss=kept + head, backward=later, end=unit_kept)
+
+
+def _cast_head(s: StageOf) -> Array:
+    """Bytes of the 16-bit copy that autocast makes of a frozen head in fp32, from which backward
+    of the loss starts: weights without a gradient are in no cache. Tiles of a head are cast one at
+    a time."""
+    plan, head = s.plan, head_plan(s.plan)
+    wide = plan.base_upcast == "all" and plan.training.mixed_precision
+    if not wide or plan.trains_head or plan.loss_kernel == "tiled":
+        return 0.0 * s.c.tp
+    elements = head_columns(head, s.c.tp) * float(head.model.hidden)
+    return np.where(s.c.zero < ZERO_3, _CAST_BYTES * s.split.last * elements, 0.0)
 
 
 def cast(s: StageOf) -> Phased:

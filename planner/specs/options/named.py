@@ -9,7 +9,13 @@ from typing import Any
 
 from planner.specs import names
 from planner.specs.hosts import host_name
-from planner.specs.names import OFFLOADED_OPTIMIZER, OPTIMIZER_NAMES, SYNC_PARTS, joined_words
+from planner.specs.names import (
+    BITSANDBYTES,
+    OFFLOADED_OPTIMIZER,
+    OPTIMIZER_NAMES,
+    SYNC_PARTS,
+    joined_words,
+)
 from planner.specs.options import row
 from planner.specs.options.row import Group, Needs, beside
 from planner.specs.options.verbs import SEARCHES, WAITS
@@ -105,6 +111,10 @@ OF_REPLICAS = Needs(
     lambda given: given.dp != 1 and given.gpus != 1,
     "is of data parallelism: leave it out, or give --dp above 1",
 )
+OF_BUCKETS = Needs(  # ZeRO of DeepSpeed has them on one rank, too
+    lambda given: given.zero or (given.dp != 1 and given.gpus != 1),
+    "is of data parallelism: leave it out, or give --dp above 1 or a ZeRO stage",
+)
 
 # training
 OF_LOW_PRECISION = Needs(
@@ -143,7 +153,7 @@ OF_GROUPS = Needs(
     "is of formats with groups of any size: take --base-precision gptq, awq or hqq",
 )
 OF_BITSANDBYTES = Needs(
-    lambda given: given.base_precision in ("nf4", "nf4-double", "fp4", "fp4-double", "int8"),
+    lambda given: given.base_precision in BITSANDBYTES,
     "is of bitsandbytes: take --base-precision nf4-double or another of its formats",
 )
 OF_REFERENCE = Needs(

@@ -3,7 +3,6 @@ or others on the card; the changes that make it fit, and the smallest card that 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from planner.formats.documents.read import Recipe
@@ -11,10 +10,11 @@ from planner.formats.plan import Planned
 from planner.formats.verbs import read
 from planner.inputs import catalog
 from planner.inputs.cluster import price_of
+from planner.inputs.fine_tuning import MOST_GPUS, tune_command
 from planner.specs.document import extended
 from planner.specs.documents.estimate import Estimate
 from planner.specs.hardware import GpuSpec
-from planner.specs.options import Options, flag
+from planner.specs.options import Options
 from planner.specs.options.tune import ANY
 from planner.studies.documents.check import Cause, LargerCard, OutOfMemory, Shortage
 from planner.units import show
@@ -22,7 +22,6 @@ from planner.verbs.estimate import answered
 from planner.verbs.requests import answer
 
 _MOST_CHANGES = 3
-_MOST_GPUS = 8  # of the question that is left where one card of no kind is enough: a node
 _DEAR = 0.5  # of the throughput: a change that costs as much is worth the price of another card
 _ALIKE = 0.05  # relative: what tensors hold beyond the predicted peak and is the same recipe
 _OTHERS = 0.02  # of a GPU's memory: the driver and rounding hold as much beside processes
@@ -58,9 +57,7 @@ def out_of_memory(
     cause = _cause(message, report)
     elsewhere = None
     if cause == "need" and not changes and card is None:
-        kinds = {"gpu": ANY, "max_gpus": _MOST_GPUS}
-        flags = [f"{flag(name)} {value}" for name, value in kinds.items()]
-        elsewhere = " ".join(["dpplan tune --model", shlex.quote(options.model), *flags])
+        elsewhere = tune_command(Options(model=options.model), (ANY,), MOST_GPUS)
     return OutOfMemory(
         cause=cause,
         at="load" if message.phase == "load" else "step" if message.phase else None,
