@@ -22,13 +22,14 @@ from planner.specs.documents.tune import FittingModel, TuneData, TuneMethod, Tun
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.options.recommend import Limits
-from planner.specs.options.tune import ANY, FEW_CARDS, TuneOptions
+from planner.specs.options.tune import ANY, FEW_CARDS, RANK, TuneOptions
 from planner.units import show
 from planner.verbs.recommend.limits import DAY_S, checked
 from planner.verbs.requests import Point, answer
 from planner.verbs.tune import cards, sizes
 from planner.verbs.tune.card import Attempt, Card, card_of
 from planner.verbs.tune.data import Data
+from planner.verbs.tune.methods import METHODS, Method
 from planner.verbs.tune.rows import row_of, run_of
 from planner.verbs.workers import Progress, workers
 
@@ -153,6 +154,9 @@ def _of_card(
     if named is not None and base.stack is None and jobs is not None:
         on_trainer = _on_trainer(named, points[rows.index(named)].options, data, jobs)
         elsewhere = _elsewhere(rows, points, data, jobs)
+    variant = None
+    if named is not None and fastest is None and jobs is not None:
+        variant = _variant(card, card.methods[rows.index(named)], jobs)
     return Tuning(
         schema_version=SCHEMA_VERSION,
         model=SizedModel(model.name, model.title or model.name, parameter_count(model)),
@@ -163,9 +167,33 @@ def _of_card(
         methods=rows,
         fastest=None if fastest is None else fastest.name,
         on_trainer=on_trainer,
+        variant=variant,
         notes=[*card.sentences, *elsewhere, *_common(points), f"price: {price_of(base).sentence}"],
         doubts=doubts_of(base),
     )
+
+
+def _variant(card: Card, method: Method, jobs: int) -> str | None:
+    """The fastest method that fits of those that do what this one does and more, such as
+    offloading, and are not requested; None where there is none."""
+    requested = {each.name for each in card.methods}
+    rank = method.pairs.get("lora", RANK)
+    more = [
+        each
+        for each in (each.of_rank(rank) for each in METHODS)
+        if each.name not in requested and method.pairs.items() < each.pairs.items()
+    ]
+    tried = _on_trainers(card.attempts(more), jobs)
+    fitting = []
+    for each, point in zip(
+        tried, answer([each.run(None) for each in tried], jobs=jobs), strict=True
+    ):
+        if point.report is not None and point.report.memory.fits:
+            fitting.append((run_of(card.data, point.report)[0] or 0.0, each.method))
+    if not fitting:
+        return None
+    seconds, fits = min(fitting, key=lambda pair: pair[0])
+    return f"--method {fits.name} fits ({fits.title}): {show(seconds / DAY_S, 'days')}"
 
 
 def _on_trainers(tried: Sequence[Attempt], jobs: int) -> list[Attempt]:
