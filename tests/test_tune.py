@@ -371,6 +371,15 @@ def test_one_gpu_takes_unsloth_where_the_trainer_does_not_fit() -> None:
     assert "transformers' Trainer does not fit: --stack hf-trainer" in answer.on_trainer
 
 
+def test_one_gpu_that_is_tight_takes_the_least_short_of_what_a_person_runs() -> None:
+    """70B on 48 GB: what PEFT's preparation leaves in fp32 is 6 GiB, which others do not have."""
+    given = {"model": "llama-3.1-70b", "gpu": "l40s", "seq_len": 1024, "stack_defaults": True}
+    given |= {"micro_batch": 1, "global_batch": 1, "loss_kernel": "fused-linear"}
+    (row,) = tune(TuneOptions(method="qlora"), given).methods
+    assert row.stack in {"unsloth", "torchtune"}
+    assert row.fits
+
+
 def test_methods_run_on_the_trainer_that_a_person_would_use() -> None:
     """One GPU on the plain Trainer, shards under FSDP or DeepSpeed; a note names the default and
     what another stack takes, and a stated stack is kept."""

@@ -199,21 +199,23 @@ def _variant(card: Card, method: Method, jobs: int) -> str | None:
 def _on_trainers(tried: Sequence[Attempt], jobs: int) -> list[Attempt]:
     """Each method without a stack on one with which people fine-tune: of the ways of transformers'
     Trainer the fastest in which a micro-batch of one example fits; on one GPU else Unsloth or
-    torchtune, if it fits there; else the way of the Trainer that is the least short. What none of
-    these has runs on the fastest of the usual stacks in which one fits."""
+    torchtune, if it fits there; else the one of these that is the least short. What none of them
+    has runs on the fastest of the usual stacks in which one fits."""
     out = _on_first(list(tried), trainers, jobs)
     out = _on_first(out, lambda options: ALONE if options.gpus == 1 else (), jobs)
     return _on_first(_on_nearest(out, jobs), lambda _: STACKS, jobs)
 
 
 def _on_nearest(tried: list[Attempt], jobs: int) -> list[Attempt]:
-    """Each method without a stack on the way of transformers' Trainer that is the least short of
-    memory; without one where none has what the request states."""
+    """Each method without a stack on the way of transformers' Trainer, or on one GPU on the other
+    stack of a person, that is the least short of memory; without one where none has what the
+    request states."""
     out = list(tried)
     for i, each in enumerate(tried):
         if each.base.stack is None:
             options = each.with_micro(1)
-            near = _nearest(_on_each(options, trainers(options), jobs))
+            alone = ALONE if options.gpus == 1 else ()
+            near = _nearest(_on_each(options, (*trainers(options), *alone), jobs))
             stack = None if near is None else near.stack
             out[i] = replace(each, base=each.base.changed(stack=stack))
     return out
