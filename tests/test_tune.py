@@ -337,9 +337,22 @@ def test_what_does_not_fit_on_the_trainer_names_the_stack_on_which_it_does() -> 
     assert row.stack == "hf-fsdp"
     assert not row.fits
     assert "GiB short" in view(answer).verdict
-    assert "on hf-fsdp. lora fits with --stack megatron-core" in view(answer).verdict
+    assert "on hf-fsdp. " in view(answer).verdict
+    assert "lora fits with --stack megatron-core" in view(answer).verdict
     alone = tune(TuneOptions(method="lora"), {**given, "stack": "hf-fsdp"})
     assert alone.on_trainer is None
+
+
+def test_a_method_that_does_not_fit_names_the_one_with_offloading_that_does() -> None:
+    """70B on two cards of 24 GB: the base on the host, from where FSDP brings it layer by layer."""
+    given = {"model": "llama-3.1-70b", "gpu": "rtx3090", "gpus": 2, "seq_len": 512}
+    answer = tune(TuneOptions(method="qlora", rank=8), given | {"stack_defaults": True})
+    assert answer.fastest is None
+    assert answer.variant is not None
+    assert answer.variant.startswith("--method qlora-cpu fits")
+    assert answer.variant in view(answer).verdict
+    both = tune(TuneOptions(method="qlora+qlora-cpu"), given | {"stack_defaults": True})
+    assert (both.fastest, both.variant) == ("qlora-cpu", None)
 
 
 def test_what_the_trainer_does_not_run_says_so_and_why() -> None:
@@ -356,6 +369,15 @@ def test_one_gpu_takes_unsloth_where_the_trainer_does_not_fit() -> None:
     assert answer.methods[0].stack == "unsloth"
     assert answer.on_trainer is not None
     assert "transformers' Trainer does not fit: --stack hf-trainer" in answer.on_trainer
+
+
+def test_one_gpu_that_is_tight_takes_the_least_short_of_what_a_person_runs() -> None:
+    """70B on 48 GB: what PEFT's preparation leaves in fp32 is 6 GiB, which others do not have."""
+    given = {"model": "llama-3.1-70b", "gpu": "l40s", "seq_len": 1024, "stack_defaults": True}
+    given |= {"micro_batch": 1, "global_batch": 1, "loss_kernel": "fused-linear"}
+    (row,) = tune(TuneOptions(method="qlora"), given).methods
+    assert row.stack in {"unsloth", "torchtune"}
+    assert row.fits
 
 
 def test_methods_run_on_the_trainer_that_a_person_would_use() -> None:

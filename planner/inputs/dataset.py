@@ -139,8 +139,7 @@ def _parsed(text: bytes, path: Path, where: str) -> Any:
 
 
 def _stated(row: Any, path: Path, where: str) -> float:
-    """Tokens of an example, 0 if it has neither text nor count. Raises PlanError for a count that
-    is no number."""
+    """Tokens of an example, 0 without text and count. Raises PlanError for a count in words."""
     tokens = _tokens(row)
     if not tokens and isinstance(row, dict):
         for name in _COUNTS:

@@ -257,7 +257,7 @@ def _of_card(r: Tuning) -> View:
         verdict += f"; the cheapest is {_choice(*cheapest)}"
     return View(
         f"Fine-tuning of {r.model.title} on {r.gpus:,} x {r.gpu_title}",
-        f"{verdict}{_best(r)}" + (f". {r.on_trainer}" if r.on_trainer else ""),
+        ". ".join(filter(None, (f"{verdict}{_best(r)}", r.variant, r.on_trainer))),
         "no" if r.fastest is None or (within and not best) else "yes",
         parts=(_methods(r), _commands(r)),
         notes=[*r.notes, *_merged(r), *_before(r)],

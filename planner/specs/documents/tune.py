@@ -171,6 +171,13 @@ class Tuning(Doubted):
             " Trainer of transformers does not run it, or it does not fit there; else null"
         ),
     ]
+    variant: Annotated[
+        str | None,
+        key(
+            "where no requested method fits, the fastest that fits of those that do the same and"
+            " more, such as offloading; else null"
+        ),
+    ]
     notes: Annotated[list[str], key("what all rests on, as sentences")]
     limits: Annotated[
         TuneLimits | Unset, key("absent for one card without a limit of days or dollars")

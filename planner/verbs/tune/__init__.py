@@ -22,13 +22,14 @@ from planner.specs.documents.tune import FittingModel, TuneData, TuneMethod, Tun
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.options.recommend import Limits
-from planner.specs.options.tune import ANY, FEW_CARDS, TuneOptions
+from planner.specs.options.tune import ANY, FEW_CARDS, RANK, TuneOptions
 from planner.units import show
 from planner.verbs.recommend.limits import DAY_S, checked
 from planner.verbs.requests import Point, answer
 from planner.verbs.tune import cards, sizes
 from planner.verbs.tune.card import Attempt, Card, card_of
 from planner.verbs.tune.data import Data
+from planner.verbs.tune.methods import METHODS, Method
 from planner.verbs.tune.rows import row_of, run_of
 from planner.verbs.workers import Progress, workers
 
@@ -153,6 +154,9 @@ def _of_card(
     if named is not None and base.stack is None and jobs is not None:
         on_trainer = _on_trainer(named, points[rows.index(named)].options, data, jobs)
         elsewhere = _elsewhere(rows, points, data, jobs)
+    variant = None
+    if named is not None and fastest is None and jobs is not None:
+        variant = _variant(card, card.methods[rows.index(named)], jobs)
     return Tuning(
         schema_version=SCHEMA_VERSION,
         model=SizedModel(model.name, model.title or model.name, parameter_count(model)),
@@ -163,29 +167,55 @@ def _of_card(
         methods=rows,
         fastest=None if fastest is None else fastest.name,
         on_trainer=on_trainer,
+        variant=variant,
         notes=[*card.sentences, *elsewhere, *_common(points), f"price: {price_of(base).sentence}"],
         doubts=doubts_of(base),
     )
 
 
+def _variant(card: Card, method: Method, jobs: int) -> str | None:
+    """The fastest method that fits of those that do what this one does and more, such as
+    offloading, and are not requested; None where there is none."""
+    requested = {each.name for each in card.methods}
+    rank = method.pairs.get("lora", RANK)
+    more = [
+        each
+        for each in (each.of_rank(rank) for each in METHODS)
+        if each.name not in requested and method.pairs.items() < each.pairs.items()
+    ]
+    tried = _on_trainers(card.attempts(more), jobs)
+    fitting = []
+    for each, point in zip(
+        tried, answer([each.run(None) for each in tried], jobs=jobs), strict=True
+    ):
+        if point.report is not None and point.report.memory.fits:
+            fitting.append((run_of(card.data, point.report)[0] or 0.0, each.method))
+    if not fitting:
+        return None
+    seconds, fits = min(fitting, key=lambda pair: pair[0])
+    return f"--method {fits.name} fits ({fits.title}): {show(seconds / DAY_S, 'days')}"
+
+
 def _on_trainers(tried: Sequence[Attempt], jobs: int) -> list[Attempt]:
     """Each method without a stack on one with which people fine-tune: of the ways of transformers'
     Trainer the fastest in which a micro-batch of one example fits; on one GPU else Unsloth or
-    torchtune, if it fits there; else the way of the Trainer that is the least short. What none of
-    these has runs on the fastest of the usual stacks in which one fits."""
+    torchtune, if it fits there; else the one of these that is the least short. What none of them
+    has runs on the fastest of the usual stacks in which one fits."""
     out = _on_first(list(tried), trainers, jobs)
     out = _on_first(out, lambda options: ALONE if options.gpus == 1 else (), jobs)
     return _on_first(_on_nearest(out, jobs), lambda _: STACKS, jobs)
 
 
 def _on_nearest(tried: list[Attempt], jobs: int) -> list[Attempt]:
-    """Each method without a stack on the way of transformers' Trainer that is the least short of
-    memory; without one where none has what the request states."""
+    """Each method without a stack on the way of transformers' Trainer, or on one GPU on the other
+    stack of a person, that is the least short of memory; without one where none has what the
+    request states."""
     out = list(tried)
     for i, each in enumerate(tried):
         if each.base.stack is None:
             options = each.with_micro(1)
-            near = _nearest(_on_each(options, trainers(options), jobs))
+            alone = ALONE if options.gpus == 1 else ()
+            near = _nearest(_on_each(options, (*trainers(options), *alone), jobs))
             stack = None if near is None else near.stack
             out[i] = replace(each, base=each.base.changed(stack=stack))
     return out

@@ -33,9 +33,10 @@ class Card:
     methods: Sequence[Method]
     sentences: Sequence[str]
 
-    def attempts(self) -> list[Attempt]:
-        """Every method on these GPUs."""
-        return [Attempt(method, _for(method, self.base), self.data) for method in self.methods]
+    def attempts(self, methods: Sequence[Method] | None = None) -> list[Attempt]:
+        """Every method on these GPUs, by default those that are requested."""
+        methods = self.methods if methods is None else methods
+        return [Attempt(method, _for(method, self.base), self.data) for method in methods]
 
 
 def card_of(request: TuneOptions, given: Mapping[str, Any]) -> Card:
