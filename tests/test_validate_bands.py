@@ -428,7 +428,8 @@ def test_shipped_bands_hold_what_they_promise() -> None:
     )
     later, all_alike = (each.kinds["suites never in view"] for each in (only, document.one_band))
     assert 0.75 <= not_none(later.inside_frac) <= 0.85
-    assert not_none(later.score) < 0.75 * not_none(all_alike.score)
+    # over suites: fifteen of these runs are one recipe of MLPerf, which either band holds
+    assert not_none(later.score_of_suites) < 0.75 * not_none(all_alike.score_of_suites)
     for name, line in only.kinds.items():
         for share, error in (
             (line.inside_frac, line.error),
