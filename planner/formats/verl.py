@@ -225,7 +225,7 @@ def _whole_step(answer: Answer) -> None:
 
 
 def _number(answer: Answer, name: str, usual: float, flag: str) -> float | None:
-    """A number that is stated, or what it is by itself; None where what is stated is none."""
+    """A stated number, or the default of verl; None for other text."""
     if name not in answer.values:
         return usual
     text = str(answer.get(name))
@@ -257,8 +257,8 @@ def _apart(answer: Answer) -> dict[str, Any]:
     out["ahead"] = math.ceil(stale)
     out["partial_rollout"] = bool(stale and answer.get(f"{_ASYNC}partial_rollout", True))
     out["stream"] = 1 if stale else times
-    own = answer.get(f"{_ASYNC}use_rollout_log_probs", True)
-    return out | {"old_logprobs": "no" if own else "yes"}
+    from_engine = answer.get(f"{_ASYNC}use_rollout_log_probs", True)
+    return out | {"old_logprobs": "no" if from_engine else "yes"}
 
 
 def _offload(answer: Answer) -> str:
