@@ -3,6 +3,7 @@ reinforcement learning."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -169,3 +170,18 @@ def test_parts_of_a_step_train_while_others_are_generated() -> None:
     assert (len(done), done[-1]) == (4, 1.0)
     generating = seconds(whole)["generation"]
     assert max(generating, seconds(whole)["training"]) < parts.seconds < whole.seconds
+
+
+def test_a_step_never_takes_longer_on_more_gpus() -> None:
+    given = {"model": "qwen2.5-0.5b", "gpu": "h20"}
+    settings = RlOptions(
+        algorithm="dapo",
+        prompts=128,
+        responses=8,
+        response_length=1024,
+        response_max=20_000,
+        update_batch=256,
+    )
+    times = [rl(settings, {**given, "gpus": gpus}).step_s or 0.0 for gpus in (8, 16, 24, 32, 64)]
+    for fewer, more in itertools.pairwise(times):
+        assert more <= 1.01 * fewer
