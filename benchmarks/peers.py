@@ -69,7 +69,7 @@ class Asked:
 
     @property
     def method(self) -> str:
-        """What is trained, as tables name it."""
+        """Method of training, by its name in the tables."""
         if self.options.lora is None:
             return FULL_16 if self.options.state_precision == "bf16" else FULL
         return LORA if self.options.base_precision in (None, "as-trained") else QLORA
@@ -79,8 +79,8 @@ class Asked:
         return float(self.estimates.plan.cluster.gpu.usable_memory) / GIB
 
 
-def asked() -> list[Asked]:
-    """The facts that `dpplan estimate` can be asked."""
+def requests() -> list[Asked]:
+    """The facts that have a command of `dpplan estimate`."""
     out = []
     with tempfile.TemporaryDirectory() as folder:
         for each in facts.answers(facts.read()):
@@ -228,7 +228,7 @@ def listed(requested: Sequence[Asked], kept: dict[str, float]) -> Block:
     tools = (*TITLES.values(), FITCHECK)
     rows = []
     for each in requested:
-        said = figures(each, kept)
+        gib = figures(each, kept)
         fact, ours = each.answered.fact, each.answered.peak_gib
         rows.append(
             [
@@ -236,7 +236,7 @@ def listed(requested: Sequence[Asked], kept: dict[str, float]) -> Block:
                 each.method,
                 "-" if fact.memory_gib is None else f"{fact.memory_gib:g}",
                 "-" if ours is None else f"{ours:.1f}",
-                *(f"{said[tool]:.1f}" if tool in said else "-" for tool in tools),
+                *(f"{gib[tool]:.1f}" if tool in gib else "-" for tool in tools),
             ]
         )
     header = ["fact", "trained", ">GiB", f">{DPPLAN}", *(f">{tool}" for tool in tools)]
@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--rows", action="store_true")
     parser.add_argument("--fitcheck", metavar="PYTHON")
     given = parser.parse_args()
-    requested = asked()
+    requested = requests()
     if given.fitcheck:
         ask_fitcheck(given.fitcheck, requested)
     kept = recorded()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
-import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -425,21 +424,6 @@ def test_pools_may_share_nodes_unevenly() -> None:
     assert "--gpus-per-node 6" in document.training.command
 
 
-def test_a_step_never_takes_longer_on_more_gpus() -> None:
-    given = {"model": "qwen2.5-0.5b", "gpu": "h20"}
-    settings = RlOptions(
-        algorithm="dapo",
-        prompts=128,
-        responses=8,
-        response_length=1024,
-        response_max=20_000,
-        update_batch=256,
-    )
-    times = [rl(settings, {**given, "gpus": gpus}).step_s or 0.0 for gpus in (8, 16, 24, 32, 64)]
-    for fewer, more in itertools.pairwise(times):
-        assert more <= 1.01 * fewer
-
-
 def test_a_loop_takes_more_than_its_parts() -> None:
     e, m = trained(), machine(trained().plan)
     job = changed(reward_s=None)
@@ -451,29 +435,6 @@ def test_a_loop_takes_more_than_its_parts() -> None:
     assert after["reward"] == pytest.approx(1e-3 * JOB.sequences)
     assert after["refit"] == pytest.approx(2.0 * 7_615_616_512 / 1e9)
     assert refit_s(e, m, HERE, Loop(refit_rate=1e30)) == refit_s(e, m, HERE)
-
-
-def test_a_controller_hands_over_rows_as_long_as_the_longest() -> None:
-    """1,024 rows of 4,096 tokens of 50 bytes at 1 GB/s: 0.21 s before each pass."""
-    plain, handed = (
-        step(),
-        rl_step(trained(), ENGINE, JOB, HERE, KEEPS, Loop(row_bytes=50.0, row_rate=1e9)),
-    )
-    for name in ("training", "old log-probabilities"):
-        more = seconds(handed)[name] - seconds(plain)[name]
-        assert more == pytest.approx(1024 * 4096 * 50 / 1e9)
-
-
-def test_parts_of_a_step_train_while_others_are_generated() -> None:
-    """Done after 10 and 20 s: 6 s of training are 3 s after the first and 3 s after the second."""
-    assert formulas.streamed_s(np.array([10.0, 20.0]), 6.0) == 23.0
-    assert formulas.streamed_s(np.array([10.0, 20.0]), 30.0) == 40.0  # waits for no generation
-    whole, parts = step(pools=APART), rl_step(trained(), ENGINE, changed(parts=4), APART, KEEPS)
-    done = parts.generation.done_fracs
-    assert list(done) == sorted(done)
-    assert (len(done), done[-1]) == (4, 1.0)
-    generating = seconds(whole)["generation"]
-    assert max(generating, seconds(whole)["training"]) < parts.seconds < whole.seconds
 
 
 def test_log_probabilities_may_come_from_the_engine() -> None:

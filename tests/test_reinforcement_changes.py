@@ -3,13 +3,17 @@ reinforcement learning."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+import numpy as np
 import pytest
-from test_reinforcement import JOB, changed, seconds, step, trained
+from test_reinforcement import APART, ENGINE, HERE, JOB, KEEPS, changed, seconds, step, trained
 
+from planner.formulas import generation as formulas
 from planner.rl.options import RlOptions
 from planner.rl.specs import Scorer
+from planner.rl.step import Loop, rl_step
 from planner.rl.verb import rl
 from planner.rl.view import view
 from planner.specs.base import PlanError
@@ -143,3 +147,41 @@ def test_no_model_takes_longer_on_more_gpus(
     times = [step.step_s for step in steps if step.fits and step.step_s is not None]
     assert len(times) > 1
     assert times == sorted(times, reverse=True)
+
+
+def test_a_controller_hands_over_rows_as_long_as_the_longest() -> None:
+    """1,024 rows of 4,096 tokens of 50 bytes at 1 GB/s: 0.21 s before each pass."""
+    plain, handed = (
+        step(),
+        rl_step(trained(), ENGINE, JOB, HERE, KEEPS, Loop(row_bytes=50.0, row_rate=1e9)),
+    )
+    for name in ("training", "old log-probabilities"):
+        more = seconds(handed)[name] - seconds(plain)[name]
+        assert more == pytest.approx(1024 * 4096 * 50 / 1e9)
+
+
+def test_parts_of_a_step_train_while_others_are_generated() -> None:
+    """Done after 10 and 20 s: 6 s of training are 3 s after the first and 3 s after the second."""
+    assert formulas.streamed_s(np.array([10.0, 20.0]), 6.0) == 23.0
+    assert formulas.streamed_s(np.array([10.0, 20.0]), 30.0) == 40.0  # waits for no generation
+    whole, parts = step(pools=APART), rl_step(trained(), ENGINE, changed(parts=4), APART, KEEPS)
+    done = parts.generation.done_fracs
+    assert list(done) == sorted(done)
+    assert (len(done), done[-1]) == (4, 1.0)
+    generating = seconds(whole)["generation"]
+    assert max(generating, seconds(whole)["training"]) < parts.seconds < whole.seconds
+
+
+def test_a_step_never_takes_longer_on_more_gpus() -> None:
+    given = {"model": "qwen2.5-0.5b", "gpu": "h20"}
+    settings = RlOptions(
+        algorithm="dapo",
+        prompts=128,
+        responses=8,
+        response_length=1024,
+        response_max=20_000,
+        update_batch=256,
+    )
+    times = [rl(settings, {**given, "gpus": gpus}).step_s or 0.0 for gpus in (8, 16, 24, 32, 64)]
+    for fewer, more in itertools.pairwise(times):
+        assert more <= 1.01 * fewer

@@ -234,3 +234,25 @@ def test_lengths_of_a_script_that_are_no_numbers_are_not_guessed(tmp_path: Path)
         "max_response_length=512", "max_response_length=x"
     )
     assert planned(tmp_path, script)["work"]["longest_tokens"] != 512
+
+
+@pytest.mark.parametrize(
+    ("name", "title"), [("sglang", "SGLang"), ("hf", "transformers' generate")]
+)
+def test_the_engine_of_a_script_of_verl(tmp_path: Path, name: str, title: str) -> None:
+    script = VERL.format(offload="False").rstrip() + (
+        f" \\\n    actor_rollout_ref.rollout.name={name}\n"
+    )
+    assert planned(tmp_path, script)["generation"]["engine"] == title
+
+
+@pytest.mark.parametrize(("alone", "gpus"), [("False", 4), ("True", 6)])
+def test_the_reward_model_of_a_script_of_verl(tmp_path: Path, alone: str, gpus: int) -> None:
+    script = VERL.format(offload="False").rstrip() + (
+        " \\\n    reward_model.enable=True reward_model.model.path=Qwen/Qwen2.5-0.5B-Instruct"
+        f" reward_model.enable_resource_pool={alone} reward_model.nnodes=1"
+        " reward_model.n_gpus_per_node=2\n"
+    )
+    answer = planned(tmp_path, script)
+    assert (answer["gpus"], answer["training"]["gpus"]) == (gpus, 4)
+    assert any("reward model" in note for note in answer["notes"])

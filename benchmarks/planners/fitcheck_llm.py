@@ -16,9 +16,9 @@ def peak_mib(request):  # type: ignore[no-untyped-def]
 
 if __name__ == "__main__":
     out = []
-    for asked in json.load(sys.stdin):
+    for request in json.load(sys.stdin):
         try:
-            out.append(peak_mib(asked))
+            out.append(peak_mib(request))
         except (TypeError, ValueError) as error:
             print(error, file=sys.stderr)
             out.append(None)

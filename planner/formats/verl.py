@@ -218,14 +218,39 @@ def _whole_step(answer: Answer) -> None:
     whole_step["generation_offload"] = _offload(answer)
     if batch := answer.option("global_batch"):
         whole_step["update_batch"] = batch
-    whole_step |= _apart(answer)
+    whole_step |= _apart(answer) | _engine(answer)
+    whole_step |= _rewards(answer, whole_step.get("gpus") or answer.option("gpus"))
     if not any(answer.get(name) for name in _DYNAMIC):  # it counts sequences, not packed rows
         whole_step["micro_batch"] = None
     rl.say(answer, whole_step, "this is the actor's optimizer step")
 
 
+_ENGINES = {"vllm": {}, "sglang": {"generation_engine": "sglang"}}
+_IN_PROCESS = {"generation_engine": "transformers", "generation_tp": None}
+_REWARD = "reward_model."
+
+
+def _engine(answer: Answer) -> dict[str, Any]:
+    """Options of the engine: its vLLM is the default of `dpplan rl`."""
+    name = str(answer.get("actor_rollout_ref.rollout.name", "vllm")).lower()
+    return _IN_PROCESS if name == "hf" else _ENGINES.get(name, {})
+
+
+def _rewards(answer: Answer, gpus: int | None) -> dict[str, Any]:
+    """Options of a reward model, and of GPUs for it alone beside the others."""
+    path = answer.get(f"{_REWARD}model.path")
+    if not answer.get(f"{_REWARD}enable") or not isinstance(path, str) or not _HUB.fullmatch(path):
+        return {}
+    nodes, each = (answer.get(f"{_REWARD}{name}", 0) for name in ("nnodes", "n_gpus_per_node"))
+    alone = answer.get(f"{_REWARD}enable_resource_pool") and isinstance(nodes, int)
+    if not alone or not isinstance(each, int) or not gpus or not nodes * each:
+        return {"reward_model": path}
+    more = {"scoring_gpus": nodes * each, "gpus": gpus + nodes * each, "gpus_per_node": None}
+    return {"reward_model": path, **more}
+
+
 def _number(answer: Answer, name: str, usual: float, flag: str) -> float | None:
-    """A number that is stated, or what it is by itself; None where what is stated is none."""
+    """A stated number, or the default of verl; None for other text."""
     if name not in answer.values:
         return usual
     text = str(answer.get(name))
@@ -257,8 +282,8 @@ def _apart(answer: Answer) -> dict[str, Any]:
     out["ahead"] = math.ceil(stale)
     out["partial_rollout"] = bool(stale and answer.get(f"{_ASYNC}partial_rollout", True))
     out["stream"] = 1 if stale else times
-    own = answer.get(f"{_ASYNC}use_rollout_log_probs", True)
-    return out | {"old_logprobs": "no" if own else "yes"}
+    from_engine = answer.get(f"{_ASYNC}use_rollout_log_probs", True)
+    return out | {"old_logprobs": "no" if from_engine else "yes"}
 
 
 def _offload(answer: Answer) -> str:

@@ -164,8 +164,8 @@ def check_frozen(request: Request) -> None:
         if scorer.name != REFERENCE and not scorer.gpus and weights > room * gpus:
             remedy = (
                 f"has {show(weights, 'B')} of weights, of which the {gpus:,} GPUs that train hold"
-                f" {show(room * gpus, 'B')}; take a smaller one, or more --gpus with"
-                f" --scoring-gpus {math.ceil(weights / room):,} for it alone"
+                f" {show(room * gpus, 'B')}; take a smaller one, or more --gpus of"
+                f" which --scoring-gpus {math.ceil(weights / room):,} only score"
             )
             raise PlanError("--reward-model", request.own.reward_model, remedy)
 

@@ -301,7 +301,7 @@ def rl_step(
 
 
 def _reward_s(job: Job, loop: Loop) -> float:
-    """Seconds of rewards and advantages: as stated, else those of rules on the host."""
+    """Seconds of rewards and advantages: the stated time, else rules on the host."""
     return loop.response_s * job.sequences if job.reward_s is None else job.reward_s
 
 
