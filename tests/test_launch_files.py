@@ -119,3 +119,10 @@ def test_launch_lines_say_how_many_gpus() -> None:
         values = {name: recipe[name] for name in ("gpus", "gpus_per_node") if name in recipe}
         assert values.items() >= expected.items(), text
         assert expected or not values, text
+
+
+def test_megatron_bridge_may_keep_inputs_of_swiglu_in_fp8() -> None:
+    model = "model:\n  num_layers: 2\n  hidden_size: 64\n  activation_func_fp8_input_store: true\n"
+    train = "train:\n  global_batch_size: 8\n  micro_batch_size: 1\n"
+    ddp = "ddp:\n  use_distributed_optimizer: true\n"
+    assert formats.read({"recipe.yaml": model + train + ddp}).options["fp8_mlp_input"] is True

@@ -36,7 +36,9 @@ def test_zero_3_has_one_bucket_of_half_a_billion_elements_and_zero_2_two(softwar
 
 
 def test_deepspeed_copies_the_gradients_that_it_updates_zero_3_a_billion_at_a_time() -> None:
-    """A flat 16-bit copy and an fp32 copy: 6 bytes per parameter of the rank's shard."""
+    """A flat 16-bit copy and an fp32 copy: 6 bytes per parameter of the rank's shard. Under ZeRO-2
+    the shard of the first rank is some of the embedding, of which the norm of all gradients makes
+    an fp64 copy before."""
     plan = plans.plan(
         plans.model(vocab=256_000, hidden=8192, ffn_hidden=28_672), software="deepspeed"
     )
@@ -47,12 +49,17 @@ def test_deepspeed_copies_the_gradients_that_it_updates_zero_3_a_billion_at_a_ti
     owned = parameter_count(plan.model) / 8
     assert owned > 1e9
     saw = [leaf(entry, "optimizer_temporaries", PHASES.index("optimizer step")) for entry in kept]
-    assert saw == [pytest.approx(6 * owned), pytest.approx(6 * min(owned, 1e9)), 0]
+    assert owned < 256_000 * 8192
+    assert saw == [pytest.approx(8 * owned), pytest.approx(6 * min(owned, 1e9)), 0]
 
 
 def test_liger_writes_the_gradients_of_a_gate_over_its_inputs() -> None:
     kept, over = (
-        leaf(run("hf-deepspeed", loss_kernel=fused), "backward_temporaries", BACKWARD)
+        leaf(
+            run("hf-deepspeed", loss_kernel=fused),
+            "backward_temporaries",
+            PHASES.index("end of backward"),
+        )
         for fused in (None, "fused-linear")
     )
     # 4,096 tokens of 1,408 elements in 16 bit: one gradient less

@@ -258,8 +258,8 @@ class Fusion(Spec):
     )  # architectures on which gated experts in fp8 are one fused grouped GEMM, captured
     liger: bool = False  # a fused cross-entropy comes with Liger's norm, RoPE and gate
     fused_adapters: bool = False  # products of adapters are added inside the GEMMs of their matrix
-    # recipes in which the activation of a dense MLP writes the operands of the next GEMM, and its
-    # backward those of the gradients before it, so that neither is written in 16 bit
+    # recipes in which the activation of a dense MLP writes operands of the next GEMM, and backward
+    # operands of the gradients' GEMMs, so that neither is written in 16 bit
     activation_casts: list[Precision] = Field(default_factory=list)
     loss: LossKernel | None = None  # of the head by default; none: torch operators
     joint_qkv: bool  # queries, keys and values are one GEMM

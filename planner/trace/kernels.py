@@ -93,8 +93,8 @@ class _FusedNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         input, weight, scale = ctx.saved_tensors
-        norm, asked = torch.ops.aten.native_layer_norm_backward, [True, True, False]
-        given = gradients[0], input, weight.shape, scale, scale, weight, None, asked
+        norm, wanted = torch.ops.aten.native_layer_norm_backward, [True, True, False]
+        given = gradients[0], input, weight.shape, scale, scale, weight, None, wanted
         of_input, of_weight, _ = norm(*given)
         return of_input, of_weight
 

@@ -308,7 +308,9 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
     repeated = 0.0 * masked  # keys and values for every head
     if core.kv_heads:
         beyond = float((core.heads - core.kv_heads) * (core.query_width + core.value_width))
-        repeated = np.where(eager.masks(plan), 1.0, masked) * beyond
+        # one head expands to others as a view, which this kernel takes
+        copied = masked * (core.kv_heads > 1)
+        repeated = np.where(eager.masks(plan), 1.0, copied) * beyond
     output = memory.projected_bytes(tokens, float(core.heads * core.value_width), e, tp)
     # queries head by head leave an output that is copied for the next matrix
     joined = eager.joined_rotary(plan) and plan.flash_attention

@@ -14,6 +14,7 @@ from planner.specs.parts import Attention, Latent, Mlp, Moe, Part
 from planner.specs.plan import Plan
 
 WIDE_BYTES = 4.0
+_NORM_WORKING = 24.0
 _LATENT_INPUTS = 2.0  # down-projections of queries, and of keys and values
 # per element of an MLP whose gelu_new is a chain of operators: its input, half of it, tanh, one
 # more than that, and the product; in fp32 from the power on where autocast runs, and then a copy of
@@ -72,6 +73,14 @@ def normed_bytes(plan: Plan) -> float:
     stated = plan.stack.activations.wide_normed and not plan.training.compile
     wide = runs_code(plan, "wide norm") or stated
     return WIDE_BYTES if wide else plan.training.element_bytes
+
+
+def norm_working_bytes(plan: Plan) -> float:
+    """Bytes per element of an RMSNorm of several operators while it is in backward: its fp32 input,
+    and five more fp32 tensors; 0: a kernel of its own, or not known."""
+    chain = plan.stack.activations.published_code and plan.model.norm == "rmsnorm"
+    known = chain and not (plan.fused_norm or plan.training.compile)
+    return _NORM_WORKING if known and plan.training.adapter is None else 0.0
 
 
 def casts_inputs(plan: Plan) -> bool:
@@ -161,7 +170,7 @@ def rotated_beside(plan: Plan, c: Columns, part: Attention) -> Array:
     kept = "qkv" in plan.model.joint and _rotates(plan, part)
     if not part.own_kv or not (kept or (rotary and plan.stack.activations.joint_views)):
         return 0.0 * c.tp
-    copied = masked_rows(plan, c) * (part.heads > part.kv_heads)
+    copied = masked_rows(plan, c) * (part.heads > part.kv_heads > 1)
     if masks(plan):
         copied = 1.0 + 0.0 * copied
     return (1.0 - copied) * float((part.heads + part.kv_heads) * part.head_dim)

@@ -53,10 +53,7 @@ def accumulated(s: StageOf) -> Phased:
         loss=meanwhile,
         backward=meanwhile + head + stays[0],
         end=reached + np.where((standing > 0) | buffers.copied(s), head, 0.0) + stays[0],
-        synchronisation=np.where(
-            sync.keeps_whole(s.plan, s.c), standing, _last_reduced(s, standing, part, ready)
-        )
-        + sum(stays),
+        synchronisation=np.where(sync.keeps_whole(s.plan, s.c), standing, ready) + sum(stays),
         step=ready,
     )
 
@@ -118,19 +115,19 @@ def _reduced_parts(s: StageOf, gradients: Array) -> tuple[Array, Array]:
     return np.where(late, 0.0, part), np.where(late, largest, part)
 
 
-def _last_reduced(s: StageOf, standing: Array, part: Array, ready: Array) -> Array:
-    """Bytes of gradients while the embedding's, which is the last one, is made and reduced. In
-    DeepSpeed its gradient is there before a bucket, or the rank's part, has it; `of_embedding` has
-    those that are added to it."""
+def _last_reduced(s: StageOf, added: Array) -> Array:
+    """Bytes beside gradients that are ready while the embedding's, which is the last one, is made
+    and reduced: in DeepSpeed it is there before a bucket, or the rank's part, has it. added: bytes
+    of gradients that are added to it."""
     if not s.state.parts_reduced or not sync.beside(s.plan, "reduce"):
-        return ready
-    given = np.where(standing > 0, 0.0, sync.compute_bytes(s.plan) * s.weights.trained.words)
-    given = s.split.first * given
+        return added
+    given = sync.compute_bytes(s.plan) * s.weights.trained.words * s.split.first
+    given = np.where((s.microbatches > 1) & (s.c.zero < _ZERO_2), 0.0, given)  # it stood already
+    part, ready = _reduced_parts(s, s.states.gradients)
     large = s.weights.trained.words > buffers.bucket_elements(s)
-    added = of_embedding(s)
-    reduced = ready + np.where(large, given, buffers.flat_copy(s)) - added
-    here = np.maximum(np.maximum(part, standing) + given, reduced)
-    return np.where((s.c.zero > 0) & (s.c.zero <= _ZERO_2), here, ready)
+    reduced = np.where(large, given, buffers.flat_copy(s))
+    here = np.maximum(np.maximum(part + given + added - ready, reduced), 0.0)
+    return np.where((s.c.zero > 0) & (s.c.zero <= _ZERO_2), here, added)
 
 
 def copies(s: StageOf) -> Phased:
@@ -150,7 +147,7 @@ def copies(s: StageOf) -> Phased:
         loss=placeholders + np.where(s.split.last > 0, head, 0.0),
         backward=placeholders,
         end=copied - later + _of_first(s),
-        synchronisation=copied + np.where(by_units(s), 0.0, of_embedding(s)),
+        synchronisation=copied + np.where(by_units(s), 0.0, _last_reduced(s, of_embedding(s))),
         step=placeholders,
     )
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.estimate import sync
-from planner.estimate.memory import activations, caches, free_pass, gradients, loss, offload
+from planner.estimate.memory import activations, caches, eager, free_pass, gradients, loss, offload
 from planner.estimate.memory.phases import Phased, between_updates, in_backward, throughout
+from planner.formulas import memory
 from planner.formulas.stages import mtp_layers
 from planner.ledger import Array
+from planner.specs.towers import head_plan
 
 if TYPE_CHECKING:
     from planner.estimate.memory.stage import StageOf
@@ -65,8 +67,20 @@ def _holds_frozen(s: StageOf) -> Array:
 
 
 def temporaries(s: StageOf) -> Phased:
-    """Gradients alive inside the largest operator of a layer."""
-    return in_backward(s.kept.transient + gradients.product(s))
+    """Gradients alive inside the largest operator of a layer, or inside the final norm, behind
+    which all layers are kept and nothing is repeated yet."""
+    inside = s.kept.transient + gradients.product(s)
+    return in_backward(inside)._replace(backward=np.maximum(inside, _final_norm(s)))
+
+
+def _final_norm(s: StageOf) -> Array:
+    """Bytes of the final norm in backward, less what repeated layers would take."""
+    plan = head_plan(s.plan)
+    if not plan.model.final_norm or mtp_layers(plan):
+        return 0.0 * s.split.last
+    local, each = activations.tokens_of(plan, s.c)[1], eager.norm_working_bytes(plan)
+    works = memory.product_input_bytes(local, float(plan.model.hidden), each)
+    return s.split.last * np.maximum(works - s.kept.working, 0.0)
 
 
 def logits(s: StageOf) -> Phased:
