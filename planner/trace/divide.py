@@ -2,9 +2,9 @@
 
 The first GEMMs of a pair are divided by columns (queries, keys and values; gate and up), the last
 by rows (attention's output; down), and every tensor between them by heads or channels (Shoeybi et
-al. 2019, arXiv 1909.08053, section 3). Outside of pairs all ranks have the residual stream, or
-under sequence parallelism a share of its tokens (Korthikanti et al. 2022, arXiv 2205.05198). Pairs
-are known by what an operator reads: names and classes of modules are no part of it.
+al. 2019, arXiv 1909.08053, section 3). Outside of pairs each rank keeps the whole residual stream,
+or under sequence parallelism a share of its tokens (Korthikanti et al. 2022, arXiv 2205.05198). The
+role of a GEMM follows from the sources of its input, independent of names of modules.
 """
 
 from __future__ import annotations

@@ -207,10 +207,10 @@ class _Values(FakeTensorMode):
         self, result: torch.Tensor, data: torch.Tensor, value: bool
     ) -> torch.Tensor | None:
         """Pixels and activations, which are not known, against a constant: none is equal to it."""
-        if not data.is_floating_point() or result.numel() > _MOST:
+        if not data.is_floating_point():
             return None
         with unset_fake_temporarily():
-            return torch.full(result.shape, value)
+            return torch.tensor(value).expand(result.shape)
 
     def _balanced(self, chosen: torch.Tensor, scores: torch.Tensor) -> torch.Tensor | None:
         """Choices of a router, which are not known: every expert is taken equally often."""
