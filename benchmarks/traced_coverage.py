@@ -79,9 +79,29 @@ GROUPS = {
         "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES",
     ),
 }
-# fields without which a configuration class builds what its model class cannot run
+# fields without which a configuration class builds what its model class cannot run, as published
+# config.json state them: google/gemma-3-4b-it, zai-org/GLM-4.1V-9B-Thinking,
+# meta-llama/Llama-4-Scout-17B-16E, HuggingFaceTB/SmolVLM-256M-Instruct, ModernVBERT/modernvbert
+_SIGLIP = {"vision_config": {"image_size": 896, "patch_size": 14}}
+_GLM = {"text_config": {"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}}}
+_GLM["text_config"]["rope_parameters"] |= {"rope_type": "default", "mrope_section": [8, 12, 12]}
+_IDEFICS = {"vision_config": {"image_size": 512, "patch_size": 16}}
 _STATED: dict[str, dict[str, Any]] = {
-    "gemma3": {"vision_config": {"image_size": 896, "patch_size": 14}},
+    "gemma3": _SIGLIP,
+    "shieldgemma2": _SIGLIP,
+    "glm4v": _GLM,
+    "glm46v": _GLM,
+    "smolvlm": {**_IDEFICS, "scale_factor": 4},
+    "modernvbert": _IDEFICS,
+    "ultravbert": _IDEFICS,
+    "llama4": {
+        "vision_config": {
+            "hidden_size": 1408,
+            "image_size": 336,
+            "patch_size": 14,
+            "vision_output_dim": 4096,
+        }
+    },
     "gemma4": {"vision_config": {}},
     "granite_speech": {"projector_config": {"encoder_hidden_size": 1024}},
     "granite_speech_plus": {"projector_config": {"encoder_hidden_size": 1024}},
@@ -118,6 +138,8 @@ def agreed(config: Any) -> Any:
         return config
     if hasattr(vision, "out_hidden_size"):
         vision.out_hidden_size = text
+    elif config.model_type == "janus":
+        vision.projection_dim = text
     elif config.model_type == "qwen2_vl":
         vision.hidden_size = text
     return config

@@ -179,7 +179,7 @@ def test_what_divides_a_traced_model() -> None:
 # ----------------------------------------------------------------------------------------- trace
 
 
-def _traced(tmp_path: Path, body: str, function: str = "build", **options: Any) -> Any:
+def traced_by_hand(tmp_path: Path, body: str, function: str = "build", **options: Any) -> Any:
     """The trace of a function whose file has this text, in this process."""
     pytest.importorskip("torch")
     from planner.trace import kernels, targets, worker
@@ -212,7 +212,7 @@ def build(batch=2, length=64):
 
 @pytest.mark.oracle
 def test_blocks_of_a_module_worked_by_hand(tmp_path: Path) -> None:
-    answer = _traced(tmp_path, MLP)
+    answer = traced_by_hand(tmp_path, MLP)
     (block,) = [part for part in answer["parts"] if part["name"] == "Block"]
     assert block["parameters"] == 32 * 128 + 128 + 128 * 32 + 32
     assert block["gemms"] == [
@@ -236,102 +236,6 @@ def test_blocks_of_a_module_worked_by_hand(tmp_path: Path) -> None:
     assert len(answer["words"]) == 5
 
 
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 32000,
-    "max_position_embeddings": 2048,
-    "tie_word_embeddings": False,
-}
-
-
-@pytest.mark.oracle
-def test_ranks_share_a_traced_llama_as_its_family_says(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    from planner.trace.verb import traced
-
-    config, file = tmp_path / "config.json", tmp_path / "llama.toml"
-    config.write_text(json.dumps(LLAMA), encoding="utf-8")
-    file.write_text(traced(TraceOptions(target=str(config))).text, encoding="utf-8")
-    given: dict[str, Any] = {"gpu": "h100", "gpus": 8, "stack": "torchtitan", "seq_len": 2048}
-    given |= {"micro_batch": 2, "global_batch": 64, "zero": 3, "recompute": "none", "advice": 0}
-    given |= {"compile": True, "loss_kernel": "fused"}
-    for tp in (1, 2, 4):
-        overlap: dict[str, Any] = {} if tp == 1 else {"tp_overlap": "none"}
-        rule, own = (
-            api.estimate(api.Options(model=str(path), tp=tp, **given, **overlap))
-            for path in (config, file)
-        )
-        assert own.step.seconds == pytest.approx(rule.step.seconds, rel=0.02)
-        assert own.memory.peak_bytes == pytest.approx(rule.memory.peak_bytes, rel=0.02)
-        component = "tensor_parallel"
-        sent = [x.step.components[component] for x in (own, rule)]
-        assert sent[0] == pytest.approx(sent[1], rel=0.02)
-
-
-BLOCK = """
-class Block(nn.Module):
-    def __init__(self, last):
-        super().__init__()
-        self.q, self.k, self.v, self.o = (nn.Linear(32, 32) for _ in range(4))
-        self.low, self.high, self.last = nn.Linear(32, 8), nn.Linear(8, 64), nn.Linear(64, 32)
-        self.norm, self.how = nn.LayerNorm(32), last
-    def forward(self, x):
-        q, k, v = (f(x) for f in (self.q, self.k, self.v))
-        if self.how == "norm":
-            q = self.norm(q)
-        if self.how == "beside":
-            x = x + q
-        q, k, v = (y.view(*y.shape[:2], 4, 8).transpose(1, 2) for y in (q, k, v))
-        y = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        x = x + (self.o(y) if self.how != "alone" else y)
-        return x + self.last(self.high(self.low(x)))
-class Model(nn.Module):
-    def __init__(self, last):
-        super().__init__()
-        self.blocks = nn.ModuleList(Block(last) for _ in range(2))
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return x
-def build(batch=2, length=64):
-    return Model(HOW), torch.randn(batch, length, 32)
-"""
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize(
-    ("how", "says"),
-    [
-        ("pair", ""),
-        ("norm", "native_layer_norm of norm is over all 32 columns"),
-        ("beside", "reads what GEMMs would divide beside what every rank has whole"),
-        ("alone", "not all of its attention is between GEMMs"),
-    ],
-)
-def test_pairs_of_a_block_or_why_there_are_none(tmp_path: Path, how: str, says: str) -> None:
-    """A chain of three GEMMs has the last two as its pair."""
-    from planner.trace.verb import _keys
-
-    answer = _traced(tmp_path, BLOCK.replace("HOW", repr(how)))
-    keys = _keys(TraceOptions(target="model.py:build"), answer)
-    model = catalog.build(ModelSpec, keys, "TARGET", "test")
-    block = [part for part in model.traced if part.module][-1]
-    assert (says in block.whole()) if says else not block.whole()
-    if not says:
-        split = {gemm.name: gemm.split for gemm in block.gemms}
-        assert split == {
-            **dict.fromkeys(("q", "k", "v", "high"), "columns"),
-            **dict.fromkeys(("o", "last"), "rows"),
-            "low": "none",
-        }
-
-
 IMAGES = """
 class Model(nn.Module):
     def __init__(self):
@@ -349,7 +253,7 @@ def build(batch=2):
 
 @pytest.mark.oracle
 def test_convolutions_and_their_norm_worked_by_hand(tmp_path: Path) -> None:
-    answer = _traced(tmp_path, IMAGES)
+    answer = traced_by_hand(tmp_path, IMAGES)
     (part,) = answer["parts"]
     stem, deep, whole, quarter = part["gemms"]
     assert (stem["k"], stem["n"], stem["taps"], stem["rows"]) == (27, 16, 9, "64*b")
@@ -368,7 +272,7 @@ def test_convolutions_and_their_norm_worked_by_hand(tmp_path: Path) -> None:
 @pytest.mark.oracle
 def test_autocast_widens_norms_and_casts_what_products_read(tmp_path: Path) -> None:
     body = MLP.replace("self.up(x)", "self.up(torch.layer_norm(x, (32,)))")
-    plain, cast = (_traced(tmp_path, body, autocast=value) for value in (False, True))
+    plain, cast = (traced_by_hand(tmp_path, body, autocast=value) for value in (False, True))
     (narrow,), (wide,) = (
         [part for part in answer["parts"] if part["name"] == "Block"] for answer in (plain, cast)
     )
@@ -405,7 +309,7 @@ def test_what_cannot_be_traced_says_why(tmp_path: Path, body: str, says: str) ->
     from planner.trace.aggregate import TraceError
 
     with pytest.raises(TraceError, match=says):
-        _traced(tmp_path, body)
+        traced_by_hand(tmp_path, body)
 
 
 @pytest.mark.oracle
@@ -480,7 +384,7 @@ def build(batch=2, length=64):
 
 @pytest.mark.oracle
 def test_small_values_are_known_and_routers_balanced(tmp_path: Path) -> None:
-    answer = _traced(tmp_path, VALUED)
+    answer = traced_by_hand(tmp_path, VALUED)
     rows = [gemm for part in answer["parts"] for gemm in part.get("gemms", ())]
     experts = [gemm for gemm in rows if gemm["k"] == gemm["n"] == 16]
     # 2 choices of b*s tokens over 4 experts
@@ -491,7 +395,7 @@ def test_small_values_are_known_and_routers_balanced(tmp_path: Path) -> None:
 @pytest.mark.oracle
 def test_a_loop_over_samples_counts_as_a_batch(tmp_path: Path) -> None:
     body = MLP.replace("x = block(x)", "x = torch.stack([block(each) for each in x])")
-    looped, plain = _traced(tmp_path, body), _traced(tmp_path, MLP)
+    looped, plain = traced_by_hand(tmp_path, body), traced_by_hand(tmp_path, MLP)
     for name in ("forward_flop", "backward_flop", "parameters"):
         assert looped[name] == plain[name]
     (block,) = [part for part in plain["parts"] if part["name"] == "Block"]
@@ -499,7 +403,7 @@ def test_a_loop_over_samples_counts_as_a_batch(tmp_path: Path) -> None:
     assert gemms == [block["gemms"]]
     # one loop leaves chains of the other blocks where they are
     once = "torch.stack([block(y) for y in x]) if block is self.blocks[0] else block(x)"
-    mixed = _traced(tmp_path, MLP.replace("x = block(x)", f"x = {once}"))
+    mixed = traced_by_hand(tmp_path, MLP.replace("x = block(x)", f"x = {once}"))
     assert mixed["forward_flop"] == plain["forward_flop"]
 
 
@@ -508,7 +412,7 @@ def test_a_loop_over_chunks_counts_as_the_sequence(tmp_path: Path) -> None:
     """Chunks of 16 tokens, as many as the length has, each with products of two widths."""
     inner = "torch.cat([c @ c.transpose(1, 2) @ c for c in x.split(16, 1)], 1)"
     body = MLP.replace("return x + self.down(", f"x = {inner}\n        return x + self.down(")
-    looped, plain = _traced(tmp_path, body), _traced(tmp_path, MLP)
+    looped, plain = traced_by_hand(tmp_path, body), traced_by_hand(tmp_path, MLP)
     before, after = (int(each["forward_flop"].split("*")[0]) for each in (plain, looped))
     assert after - before == 5 * 2 * (2 * 16 * 32)
 
@@ -531,10 +435,10 @@ def words(batch=2, length=64):
 @pytest.mark.oracle
 def test_a_head_takes_nothing_out_of_blocks(tmp_path: Path) -> None:
     """The stream of two samples of 16 tokens has as many elements as the table has words."""
-    answer = _traced(tmp_path, MLP + WORDS, "words")
+    answer = traced_by_hand(tmp_path, MLP + WORDS, "words")
     assert answer["model"]["vocab"] == 1024
     (block,) = [part for part in answer["parts"] if part["name"] == "Block"]
-    (plain,) = [part for part in _traced(tmp_path, MLP)["parts"] if part["name"] == "Block"]
+    (plain,) = [part for part in traced_by_hand(tmp_path, MLP)["parts"] if part["name"] == "Block"]
     # but the gradient of the block's input, which a table needs, is a sum of two
     more, less = (
         next(row for row in each["moves"] if row["ranks"] == "tokens") for each in (block, plain)

@@ -1,16 +1,19 @@
-"""What ranks of tensor parallelism share of a block: GEMMs in pairs, and tensors between them.
+"""Tensor parallelism of a traced block: GEMMs in pairs.
 
 The first GEMMs of a pair are divided by columns (queries, keys and values; gate and up), the last
 by rows (attention's output; down), and every tensor between them by heads or channels (Shoeybi et
-al. 2019, arXiv 1909.08053, section 3). Outside of pairs all ranks have the residual stream, or
-under sequence parallelism a share of its tokens (Korthikanti et al. 2022, arXiv 2205.05198). Pairs
-are known by what an operator reads: names and classes of modules are no part of it.
+al. 2019, arXiv 1909.08053, section 3). Outside of pairs each rank keeps the whole residual stream,
+or under sequence parallelism a share of its tokens (Korthikanti et al. 2022, arXiv 2205.05198). The
+role of a GEMM follows from the sources of its input, independent of names of modules.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+
+from planner.trace.classes import ATTENTION, BATCHED, Call
 
 STREAM = -1  # source of tensors that come from outside of a block
 Sources = frozenset[int]  # GEMMs whose outputs a tensor is made of, without a GEMM in between
@@ -26,6 +29,16 @@ class Multiplication:
     weight: str
     columns: int
     reads: Sources
+
+
+@dataclass
+class Seen:
+    """An operator of a block forward, and its inputs."""
+
+    region: int
+    call: Call
+    reads: list[tuple[Sources, tuple[int, ...]]]  # sources and shapes of what it reads
+    written: int  # elements
 
 
 @dataclass
@@ -72,7 +85,7 @@ class Division:
         return bool(every & self.columns) and bool(every & {STREAM, *self.rows})
 
     def split(self, weight: str, region: int) -> str:
-        """What is divided of a weight: "columns", "rows" or "none"."""
+        """Division of a weight: "columns", "rows" or "none"."""
         calls = [
             at
             for at, x in enumerate(self.multiplications)
@@ -91,3 +104,24 @@ class Division:
         return NO_SOURCE.union(
             *(first for at, first in self.rows.items() if self.multiplications[at].weight == weight)
         )
+
+    def refused(self, seen: Seen, block: str) -> str:
+        """Why ranks that have a share of what an operator of a block reads cannot run it."""
+        call = seen.call
+        module = call.module.removeprefix(block).strip(".")
+        where = f"{call.operator} of {module or 'the block'}"
+        if self.mixes(sources for sources, _ in seen.reads):
+            return f"{where} reads what GEMMs would divide beside what every rank has whole"
+        if call.kind == ATTENTION:
+            divided = {bool(sources & self.columns) for sources, _ in seen.reads[:3]}
+            return f"{where} has heads that GEMMs divide, and others" if len(divided) > 1 else ""
+        if call.kind == BATCHED and call.words.get("weight"):
+            return f"{where} multiplies with weights side by side"
+        if call.kind not in ("normalisation", "softmax", "reduction"):
+            return ""
+        for sources, shape in seen.reads:
+            widths = {self.multiplications[x].columns for x in sources & self.columns}
+            over = call.kind != "reduction" or seen.written * shape[-1] == math.prod(shape)
+            if shape and shape[-1] in widths and over:
+                return f"{where} is over all {shape[-1]:,} columns that GEMMs would divide"
+        return ""

@@ -234,10 +234,11 @@ def _images(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
         rows, columns = (max(_SIDE // step, 1) * step // patch for _ in range(2))
         grids = [x for x in ("image_grid_thw", "grid_thw", "image_grid_hws") if x in names]
         grid = [1, rows, columns] if "thw" in grids[0] else [rows, columns]
+        merged = merge if "image_merge_sizes" in names else None
         for width_of_patch in (channels * time * patch * patch, channels * patch * patch):
             shape = (rows * columns, width_of_patch)
-            yield _of_patches(shape, grids[0], grid)
-        yield _of_patches((rows * columns, channels, patch, patch), grids[0], grid)
+            yield _of_patches(shape, grids[0], grid, merged)
+        yield _of_patches((rows * columns, channels, patch, patch), grids[0], grid, merged)
     positions = [x for x in ("image_position_ids", "pixel_position_ids") if x in names]
     if positions:
         pooled = _number(vision, "pooling_kernel_size") or 1
@@ -276,12 +277,20 @@ def _images(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     yield lambda b: {"pixel_values": torch.randn(b, frames, channels, height, width)}
 
 
-def _of_patches(shape: tuple[int, ...], name: str, grid: list[int]) -> Callable[[int], Given]:
-    """Patches of all images in a row. name: of the input with a grid per image."""
-    return lambda b: {
-        "pixel_values": torch.randn(b * shape[0], *shape[1:]),
-        name: torch.tensor([grid] * b),
-    }
+def _of_patches(
+    shape: tuple[int, ...], name: str, grid: list[int], merged: int | None
+) -> Callable[[int], Given]:
+    """Patches of all images in a row. name: of the input with a grid per image; merged: patches of
+    a token in a row and in a column, where the model asks for them."""
+
+    def make(b: int) -> Given:
+        out = {
+            "pixel_values": torch.randn(b * shape[0], *shape[1:]),
+            name: torch.tensor([grid] * b),
+        }
+        return out if merged is None else out | {"image_merge_sizes": torch.tensor([merged] * b)}
+
+    return make
 
 
 def _in_tiles(shape: tuple[int, ...], sizes: list[int]) -> Callable[[int], Given]:

@@ -6,10 +6,8 @@ label of the autograd node that runs it. Sizes are of tensors: nothing is comput
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +26,7 @@ from planner.trace.divide import (
     WHOLE,
     Division,
     Multiplication,
+    Seen,
     Sources,
 )
 from planner.trace.values import DEVICE, device_of, tensors_of
@@ -102,16 +101,6 @@ class _Storage:
     read_by: set[int] = field(default_factory=set)  # GEMMs
 
 
-@dataclass
-class _Seen:
-    """What an operator of a block reads, forward."""
-
-    region: int
-    call: Call
-    reads: list[tuple[Sources, tuple[int, ...]]]  # sources and shapes of what it reads
-    written: int  # elements
-
-
 class Recorder(TorchDispatchMode):
     """Counts what modules do. blocks: paths of those that are regions of their own."""
 
@@ -136,7 +125,7 @@ class Recorder(TorchDispatchMode):
         self.kept: list[_Storage] = []
         self.turn = 0  # the last chain forward
         self.division = Division()
-        self.seen: list[_Seen] = []
+        self.seen: list[Seen] = []
         self.made_of: dict[int, Sources] = {}  # sources of what a call writes, by its identity
         self.alive: list[Any] = []  # memory of tensors, lest another one comes to lie there
 
@@ -219,7 +208,8 @@ class Recorder(TorchDispatchMode):
         fresh = [x for x in outputs if x.untyped_storage()._cdata not in before]
         node = torch._C._current_autograd_node() if self.backwards else None
         backward = self.backwards
-        region = self._region() if node is None else _labels(node).get(_LABEL, self.regions_last)
+        labels: Any = {} if node is None else node.metadata
+        region = self._region() if node is None else labels.get(_LABEL, self.regions_last)
         if not fresh and not writes:
             return result  # a view
         if kind not in FUSABLE or self.chained_in != (region, backward):
@@ -248,8 +238,7 @@ class Recorder(TorchDispatchMode):
         call.numbers["made"] = sum(x.numel() for x in (fresh or outputs))
         self.regions[region].calls.append(call)
         self.made_of[id(call)] = sources
-        if not backward and self.regions[region].name:
-            self.seen.append(_Seen(region, call, reads, call.numbers["made"]))
+        self.seen += [Seen(region, call, reads, call.numbers["made"])] * (not backward)
         return result
 
     # ------------------------------------------------------------------------ what ranks share
@@ -288,7 +277,9 @@ class Recorder(TorchDispatchMode):
         named = {i for i, region in enumerate(self.regions) if region.name}
         division.decide(named)
         for each in self.seen:
-            if each.region not in whole and (why := self._refused(each)):
+            if each.region not in whole and (
+                why := division.refused(each, self.regions[each.region].name)
+            ):
                 whole.add(each.region)
                 self.regions[each.region].undivided = why
         if whole:
@@ -296,27 +287,6 @@ class Recorder(TorchDispatchMode):
             self.division.decide(named - whole)
         for storage in self.kept:
             self._share(storage, "saved")
-
-    def _refused(self, seen: _Seen) -> str:
-        """Why ranks that have a share of what an operator reads cannot run it."""
-        division, call = self.division, seen.call
-        module = call.module.removeprefix(self.regions[seen.region].name).strip(".")
-        where = f"{call.operator} of {module or 'the block'}"
-        if division.mixes(sources for sources, _ in seen.reads):
-            return f"{where} reads what GEMMs would divide beside what every rank has whole"
-        if call.kind == ATTENTION:
-            divided = {bool(sources & division.columns) for sources, _ in seen.reads[:3]}
-            return f"{where} has heads that GEMMs divide, and others" if len(divided) > 1 else ""
-        if call.kind == BATCHED and call.words.get("weight"):
-            return f"{where} multiplies with weights side by side"
-        if call.kind not in ("normalisation", "softmax", "reduction"):
-            return ""
-        for sources, shape in seen.reads:
-            widths = {division.multiplications[x].columns for x in sources & division.columns}
-            over = call.kind != "reduction" or seen.written * shape[-1] == math.prod(shape)
-            if shape and shape[-1] in widths and over:
-                return f"{where} is over all {shape[-1]:,} columns that GEMMs would divide"
-        return ""
 
     def _ranks(self, storage: _Storage, region: int) -> str:
         """How ranks have a tensor that a region reads or keeps."""
@@ -457,31 +427,39 @@ class Recorder(TorchDispatchMode):
                 else:
                     region.fused_saved_bytes += storage.size
         for at, chain in self.chains.items():
-            leaving = [
-                each
-                for each in chain.made
-                if (each.saved and each.again is None)
-                or not each.readers
-                or any(reader != at and self._reads(each, reader) for reader in each.readers)
-            ]
-            entering: dict[int, _Storage] = {}
-            for each in chain.entering.values():
-                sources = [each] if each.again is None or not chain.backward else each.again
-                entering |= {id(source): source for source in sources}
-            moved = Counter[str]()
-            for each in (*entering.values(), *leaving):
-                moved[self._moved_by(each, chain.region)] += each.size
-            first = [self._moved_by(each, chain.region) for each in chain.made[:1]]
-            moved[first[0] if first else WHOLE] += chain.again
-            for ranks in sorted(moved):
+            for ranks, moved in sorted(self._moved_by_chain(at, chain).items()):
                 words = {"ranks": ranks}
-                call = Call("fused", "", "fused", chain.backward, {"bytes": moved[ranks]}, words)
+                call = Call("fused", "", "fused", chain.backward, {"bytes": moved}, words)
                 self.regions[chain.region].calls.append(call)
+        self._label_calls()
+        return decided
+
+    def _moved_by_chain(self, at: int, chain: _Chain) -> Counter[str]:
+        """Bytes that a chain reads and writes as one kernel, by how ranks have the tensors."""
+        leaving = [
+            each
+            for each in chain.made
+            if (each.saved and each.again is None)
+            or not each.readers
+            or any(reader != at and self._reads(each, reader) for reader in each.readers)
+        ]
+        entering: dict[int, _Storage] = {}
+        for each in chain.entering.values():
+            sources = [each] if each.again is None or not chain.backward else each.again
+            entering |= {id(source): source for source in sources}
+        moved = Counter[str]()
+        for each in (*entering.values(), *leaving):
+            moved[self._moved_by(each, chain.region)] += each.size
+        first = [self._moved_by(each, chain.region) for each in chain.made[:1]]
+        moved[first[0] if first else WHOLE] += chain.again
+        return moved
+
+    def _label_calls(self) -> None:
+        """How ranks have the tensors of every call, by what it writes."""
         for region in self.regions:
             for call in region.calls:
                 if (made_of := self.made_of.get(id(call))) is not None and self.division.rows:
                     call.words["ranks"] = self.division.ranks(made_of)
-        return decided
 
     def _moved_by(self, storage: _Storage, region: int) -> str:
         ranks = self._ranks(storage, region)
@@ -508,98 +486,3 @@ class Recorder(TorchDispatchMode):
     def _reads(self, storage: _Storage, reader: int) -> bool:
         """Whether a chain reads a tensor that is not made again for it."""
         return storage.again is None or reader <= self.turn
-
-
-@contextlib.contextmanager
-def _followed(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    handles = []
-    for module in model.modules():
-        handles.append(module.register_forward_pre_hook(recorder.entered, with_kwargs=True))
-        handles.append(module.register_forward_hook(recorder.left))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _labels(node: Any) -> Any:
-    """The notes of an autograd node, which live as long as it does."""
-    return node.metadata
-
-
-def tensors_with_gradients(output: Any) -> list[torch.Tensor]:
-    """Tensors of a module's output from which a backward pass can begin: a loss, else all."""
-    if hasattr(output, "to_tuple"):  # of transformers and diffusers
-        output = output.to_tuple()
-    tensors = [
-        x
-        for x in tree_iter(output)
-        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.requires_grad
-    ]
-    losses = [x for x in tensors if x.numel() == 1]
-    return losses[:1] or tensors
-
-
-def frozen(
-    model: nn.Module,
-    run: Callable[[], Any],
-    blocks: set[str],
-    compute: torch.dtype,
-    attach: Callable[[Recorder], None],
-    trained: Collection[str],
-) -> list[Region]:
-    """Regions of a forward pass in which no weights but `trained` have gradients: their saved
-    tensors are what other weights need no more."""
-    weights = [x for name, x in model.named_parameters() if name not in trained and x.requires_grad]
-    recorder = Recorder(model, blocks, compute)
-    attach(recorder)
-    for weight in weights:
-        weight.requires_grad_(False)
-    try:
-        hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, lambda x: x)
-        with _followed(model, recorder), recorder, hooks:
-            run()
-        recorder.divide()
-    finally:
-        for weight in weights:
-            weight.requires_grad_(True)
-    return recorder.regions
-
-
-def step(
-    model: nn.Module,
-    run: Callable[[], Any],
-    blocks: set[str],
-    compute: torch.dtype,
-    attach: Callable[[Recorder], None] = lambda recorder: None,
-) -> tuple[Recorded, Recorder, Any]:
-    """Forward and backward of a module. run: calls it. attach: hands the recorder to code that
-    knows the words of attention. Returns what was recorded, the recorder, whose `fused` is to be
-    called, and the module's output."""
-    recorder = Recorder(model, blocks, compute)
-    attach(recorder)
-    with _followed(model, recorder):
-        hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, lambda x: x)
-        with recorder, hooks:
-            output = run()
-            ends = tensors_with_gradients(output)
-            recorder._label(ends)
-    gradients = [torch.ones_like(x) for x in ends]
-    for x in gradients:  # made unseen, perhaps where a tensor was that is gone
-        recorder.storages.pop(x.untyped_storage()._cdata, None)
-    recorder.divide()
-    recorder.backwards, recorder.turn = True, recorder.chain
-    if ends:
-        with recorder:
-            torch.autograd.backward(ends, gradients)
-    for name, weight in model.named_parameters():
-        region = recorder.owner.get(name)
-        if region is None:
-            region = next(
-                (i for path, i in recorder.block_at.items() if name.startswith(f"{path}.")), 0
-            )
-        recorder.owner[name] = region
-        recorder.regions[region].parameters += weight.numel()
-    total = sum(weight.numel() for weight in model.parameters())
-    return Recorded(recorder.regions, total, recorder.owner, recorder.division), recorder, output

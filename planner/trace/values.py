@@ -104,13 +104,7 @@ class _Values(FakeTensorMode):
             result = self._shape(func, types, args, kwargs)
             if func._schema.is_mutable:
                 self._forget(func, args, kwargs)
-            if name in _EMPTY:
-                self._know(result, self._zeros(result))
-            if name in _CHOICES:
-                chosen = result if name == "argmax" else result[1]
-                self._know(chosen, self._balanced(chosen, args[0]))
-            if name in _COMPARED and isinstance(args[1], int | float):
-                self._know(result, self._unequal(result, args[0], name == "ne"))
+            self._assume(name, result, args)
             return result
         values = [*tree_iter(real[0])]
         if name in _OF_VALUES or not any(isinstance(x, torch.Tensor) for x in values):
@@ -119,6 +113,16 @@ class _Values(FakeTensorMode):
         for out, value in zip(tree_iter(result), values, strict=True):
             self._know(out, value)
         return result
+
+    def _assume(self, name: str, result: Any, args: Any) -> None:
+        """Values of results of unknown inputs that any values would give."""
+        if name in _EMPTY:
+            self._know(result, self._zeros(result))
+        if name in _CHOICES:
+            chosen = result if name == "argmax" else result[1]
+            self._know(chosen, self._balanced(chosen, args[0]))
+        if name in _COMPARED and isinstance(args[1], int | float):
+            self._know(result, self._unequal(result, args[0], name == "ne"))
 
     def _shape(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """The result of an operator on shapes."""
@@ -203,10 +207,10 @@ class _Values(FakeTensorMode):
         self, result: torch.Tensor, data: torch.Tensor, value: bool
     ) -> torch.Tensor | None:
         """Pixels and activations, which are not known, against a constant: none is equal to it."""
-        if not data.is_floating_point() or result.numel() > _MOST:
+        if not data.is_floating_point():
             return None
         with unset_fake_temporarily():
-            return torch.full(result.shape, value)
+            return torch.tensor(value).expand(result.shape)
 
     def _balanced(self, chosen: torch.Tensor, scores: torch.Tensor) -> torch.Tensor | None:
         """Choices of a router, which are not known: every expert is taken equally often."""

@@ -235,7 +235,7 @@ class Traced(Part):
         if self.undivided or not self.module or not (products or self.attention):
             return self.undivided
         if not any(self.rows()):
-            names = ", ".join(dict.fromkeys(products)) or "attention alone"
+            names = ", ".join(dict.fromkeys(products)) or "no GEMM"
             return f"no GEMM of it reads only what its other GEMMs give ({names})"
         if not all(x.split for x in self.attention) or not all(x.split for x in self.multiplied):
             return "not all of its attention is between GEMMs that divide heads"
