@@ -249,25 +249,25 @@ def test_activations_that_cast() -> None:
     """Where activations write 8 bit themselves, the input of the MLP's second GEMM and the
     gradients of its first are not read in 16 bit; tensors whose scale is their own are."""
 
-    def of(stack: str, precision: str) -> dict[str, tuple[float, float]]:
+    def casts(stack: str, precision: str) -> dict[str, tuple[float, float]]:
         ones = {name: np.ones(1) for name in ("tp", "cp", "ep", "micro_batch")}
-        one = plan(precision, stack=stack)
-        shape = local_shape(one, **ones, sequence_parallel=np.zeros(1))
-        m: Machine = replace(machine(one), kernel_gap=0.0)
+        planned = plan(precision, stack=stack)
+        shape = local_shape(planned, **ones, sequence_parallel=np.zeros(1))
+        m: Machine = replace(machine(planned), kernel_gap=0.0)
         casts_by_name = {}
         for p in weight_gemms(shape):
-            each = casts_s(one, m, p)
+            each = casts_s(planned, m, p)
             casts_by_name[p.name] = float(each.forward[0]), float(each.backward[0])
         return casts_by_name
 
-    apart, inside = of("nemo", "fp8-delayed"), of("nemo-mlperf-5.1", "fp8-delayed")
+    apart, inside = casts("nemo", "fp8-delayed"), casts("nemo-mlperf-5.1", "fp8-delayed")
     # 2 bytes read and 1 written (Blackwell multiplies both layouts): a third is left
     assert inside["mlp_out"][0] == pytest.approx(apart["mlp_out"][0] / 3)
     assert inside["mlp_in"][1] == pytest.approx(apart["mlp_in"][1] / 3)
     for name in ("qkv", "attention_out"):
         assert inside[name] == pytest.approx(apart[name])
     assert inside["mlp_in"][0] == pytest.approx(apart["mlp_in"][0])
-    assert of("nemo", "nvfp4") == of("nemo-mlperf-5.1", "nvfp4")
+    assert casts("nemo", "nvfp4") == casts("nemo-mlperf-5.1", "nvfp4")
 
 
 # hipBLASLt of ROCm 6.2 in fp8 on MI300X, TFLOP/s by m = n = k: Azure/AI-benchmarking-guide,
@@ -277,8 +277,8 @@ FP8_OF_MI300X = {4096: 955.0, 8192: 1159.0, 16384: 1015.0, 32768: 1029.0}
 
 @pytest.mark.parametrize("n", FP8_OF_MI300X)
 def test_fp8_of_mi300x(n: int) -> None:
-    of = plan("fp8-delayed", gpu="mi300x-192gb")
-    time = gemm_s(of, machine(of), float(n), float(n), float(n), recipe=of.recipe)
+    planned = plan("fp8-delayed", gpu="mi300x-192gb")
+    time = gemm_s(planned, machine(planned), float(n), float(n), float(n), recipe=planned.recipe)
     assert 0.85 < 2.0 * n**3 / float(time) / 1e12 / FP8_OF_MI300X[n] < 1.15
 
 

@@ -197,10 +197,10 @@ def _variant(card: Card, method: Method, jobs: int) -> str | None:
 
 
 def _on_trainers(tried: Sequence[Attempt], jobs: int) -> list[Attempt]:
-    """Each method without a stack on one with which people fine-tune: of the ways of transformers'
-    Trainer the fastest in which a micro-batch of one example fits; on one GPU else Unsloth or
-    torchtune, if it fits there; else the one of these that is the least short. What none of them
-    has runs on the fastest of the usual stacks in which one fits."""
+    """Gives each method without a stack a trainer that people fine-tune with: of the ways of
+    transformers' Trainer the fastest in which a micro-batch of one example fits; on one GPU else
+    Unsloth or torchtune, if it fits there; else the trainer that is the least short. A method that
+    no trainer has runs on the fastest of the usual stacks in which it fits."""
     out = _on_first(list(tried), trainers, jobs)
     out = _on_first(out, lambda options: ALONE if options.gpus == 1 else (), jobs)
     return _on_first(_on_nearest(out, jobs), lambda _: STACKS, jobs)
