@@ -79,9 +79,10 @@ GROUPS = {
         "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES",
     ),
 }
-# fields without which a configuration class builds what its model class cannot run, as published
-# config.json state them: google/gemma-3-4b-it, zai-org/GLM-4.1V-9B-Thinking,
-# meta-llama/Llama-4-Scout-17B-16E, HuggingFaceTB/SmolVLM-256M-Instruct, ModernVBERT/modernvbert
+# fields without which a configuration class builds what its model class cannot run, in the shape
+# of these checkpoints as recalled (their config.json were not at hand): google/gemma-3-4b-it,
+# zai-org/GLM-4.1V-9B-Thinking, meta-llama/Llama-4-Scout-17B-16E,
+# HuggingFaceTB/SmolVLM-256M-Instruct, ModernVBERT/modernvbert
 _SIGLIP = {"vision_config": {"image_size": 896, "patch_size": 14}}
 _GLM = {"text_config": {"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}}}
 _GLM["text_config"]["rope_parameters"] |= {"rope_type": "default", "mrope_section": [8, 12, 12]}
