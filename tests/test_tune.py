@@ -183,24 +183,6 @@ def test_lengths_by_their_mean_and_longest() -> None:
             answered({**given, **more}, method="full", length_max=1024, examples=1000)
 
 
-def test_examples_that_are_left_out_are_not_trained_on() -> None:
-    """The median is a sequence of 1,024, sigma 1: of 1,000 examples 500 are left, whose mean is
-    0.5232 of it."""
-    given = {**SMALL, "seq_len": 1024, "length_mean": round(1024 * math.exp(0.5), 3)}
-    given |= {"length_sigma": 1.0, "excess_length": "drop", "packing": "padded"}
-    document = answered(given, method="full-bf16", examples=1000)
-    assert document.data.dropped_frac == pytest.approx(0.5, rel=1e-5)
-    assert document.data.sequences in (500, 501)  # half, rounded up
-    assert document.data.useful_tokens == pytest.approx(500 * 0.523157 * 1024, rel=1e-4)
-    packed = answered({**given, "packing": "packed"}, method="full-bf16", examples=1000).data
-    assert packed.sequences == math.ceil(500 * 0.523157)
-    cut = answered({**given, "excess_length": None}, method="full-bf16", examples=1000)
-    assert (cut.data.dropped_frac, cut.data.sequences) == (0, 1000)
-    half, whole = document.methods[0], cut.methods[0]
-    assert half.run_s == pytest.approx((whole.run_s or 0) / 2, rel=0.05)
-    assert half.longest_context == whole.longest_context
-
-
 def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None:
     """Micro-batches of 4 whose longest is 2.2 times their mean compute so many times the tokens;
     sorted ones few more than there are. Either step equals the step of sequences of that length
