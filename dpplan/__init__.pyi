@@ -171,6 +171,7 @@ class _SeqLenAndLike(TypedDict, total=False):
     lengths: str | None
     length_mean: float | str | None
     length_sigma: float | None
+    excess_length: Literal['truncate', 'drop'] | None
     packing: Literal['padded', 'longest', 'bucketed', 'packed'] | None
 
 class _ExpandableSegmentsAndLike(TypedDict, total=False):

@@ -14,6 +14,9 @@ from planner import api
 from planner.inputs import catalog, dataset
 from planner.inputs.dataset import lengths_of
 from planner.specs.base import PlanError
+from planner.specs.documents.tune import Tuning
+from planner.specs.options.tune import TuneOptions
+from planner.verbs.tune import tune
 
 REQUEST: dict[str, Any] = {"model": "gpt2", "gpu": "a100", "gpus": 8}
 
@@ -85,6 +88,28 @@ def test_published_lengths_are_options_of_the_request() -> None:
     assert any("52,002 examples as published" in each for each in named.assumptions)
     stated = {**REQUEST, "length_mean": 167.6, "length_sigma": 0.6603}
     assert api.estimate(api.read_options(stated)).step.seconds == named.step.seconds
+
+
+def test_examples_that_are_left_out_are_not_trained_on() -> None:
+    """The median is a sequence of 1,024, sigma 1: of 1,000 examples 500 are left, whose mean is
+    0.5232 of it."""
+    given = {"model": "qwen2.5-0.5b", "gpu": "rtx4090", "seq_len": 1024, "stack_defaults": True}
+    given |= {"length_mean": round(1024 * math.exp(0.5), 3), "length_sigma": 1.0}
+
+    def answered(**more: Any) -> Tuning:
+        return tune(TuneOptions(jobs=1, method="full-bf16", examples=1000), {**given, **more})
+
+    drop = answered(packing="padded", excess_length="drop")
+    assert drop.data.dropped_frac == pytest.approx(0.5, rel=1e-5)
+    assert drop.data.sequences in (500, 501)  # half, rounded up
+    assert drop.data.useful_tokens == pytest.approx(500 * 0.523157 * 1024, rel=1e-4)
+    packed = answered(packing="packed", excess_length="drop").data
+    assert packed.sequences == math.ceil(500 * 0.523157)
+    cut = answered(packing="padded")
+    assert (cut.data.dropped_frac, cut.data.sequences) == (0, 1000)
+    half, whole = drop.methods[0], cut.methods[0]
+    assert half.run_s == pytest.approx((whole.run_s or 0) / 2, rel=0.05)
+    assert half.longest_context == whole.longest_context
 
 
 def test_the_table_is_whole() -> None:

@@ -149,6 +149,7 @@ _BY_TRL = {
     "attention": ("flash2", "eager"),
     "optimizer": ("adam", "adam8bit", "galore", "apollo"),
 }
+_EXCESS = {"excess_length": ("truncate", "drop")}
 _TUNED = {
     **_OF_LORA,
     "base_precision": ("nf4-double",),
@@ -159,12 +160,12 @@ _TUNED = {
 SAYS |= {
     "hf-trainer": _TRAINED,
     "trl": {**_TRAINED, **_BY_TRL},
-    "ms-swift": {**_TRAINED, **_BY_TRL, "zero": (3,), "reference": (None,)},
+    "ms-swift": {**_TRAINED, **_BY_TRL, "zero": (3,), "reference": (None,), **_EXCESS},
     "torchtune": {**_TRAINED, **_TUNED, "zero": (3,)},
 }
 _PAIRS = {**_BY_TRL, "task": ("dpo", "kto", "orpo", "simpo")}
 SAYS |= {
-    "axolotl": {**_FAMILY, **_PAIRS, "zero": (2, 3)},
+    "axolotl": {**_FAMILY, **_PAIRS, "zero": (2, 3), **_EXCESS},
     "llama-factory": {
         **_FAMILY,
         **_PAIRS,

@@ -22,6 +22,12 @@ def bare(text: str, name: str = "a.sh") -> dict[str, Any]:
     return dict(planned({name: text}, {"gpu": "a100"}).options)
 
 
+def excess_of(text: str, name: str = "a.sh") -> Any:
+    """The option --excess-length of a recipe read beside a length."""
+    given = {"gpu": "a100", "length_mean": 900}
+    return planned({name: text}, given).options.get("excess_length")
+
+
 def of_rl(text: str, name: str = "a.sh") -> dict[str, Any]:
     return dict(recipe.read({name: text}).by_verb["rl"])
 
@@ -66,6 +72,9 @@ def test_ms_swift() -> None:
     assert options["micro_batch"] == known["per_device_train_batch_size"]
     assert (options["recompute"] == "full") == known["gradient_checkpointing"]
     assert options["lora"] == known["lora_rank"]
+    assert known["truncation_strategy"] == "delete"
+    assert excess_of(f"swift sft --model {MODEL} --max_length 2048") == "drop"
+    assert excess_of(f"megatron sft --model {MODEL} --max_length 2048") == "drop"
     preferences = bare(f"swift rlhf --model {MODEL} --max_length 2048")
     assert preferences["task"] == STATED["ms-swift"]["RLHFArguments"]["rlhf_type"]
 
@@ -111,8 +120,25 @@ def test_llama_factory() -> None:
 def test_axolotl() -> None:
     known = STATED["axolotl"]["AxolotlInputConfig"]
     table = {row.name: row.default for row in axolotl.FORMAT.table}
-    for name in ("micro_batch_size", "gradient_accumulation_steps", "sequence_len"):
+    names = ("micro_batch_size", "gradient_accumulation_steps", "sequence_len")
+    for name in (*names, "excess_length_strategy"):
         assert table[name] == known[name]
+
+
+def test_what_becomes_of_longer_documents() -> None:
+    of_swift = f"swift sft --model {MODEL} --max_length 2048 --truncation_strategy"
+    for word, ours in (("delete", "drop"), ("left", "truncate"), ("right", "truncate")):
+        assert excess_of(f"{of_swift} {word}") == ours
+    assert excess_of(f"{of_swift} split") is None
+    of_axolotl = f"base_model: {MODEL}\nsequence_len: 2048\n"
+    for word in ("drop", "truncate"):
+        assert excess_of(f"{of_axolotl}excess_length_strategy: {word}", "a.yaml") == word
+    assert excess_of(f"{of_axolotl}excess_length_strategy: raise", "a.yaml") is None
+    assert excess_of(of_axolotl, "a.yaml") == "drop"
+    of_trl = f"trl sft --model_name_or_path {MODEL} --dataset_name x"
+    assert excess_of(of_trl) is None  # it truncates
+    alone = planned({"a.yaml": of_axolotl}, {"gpu": "a100", "gpus": 1})
+    assert alone.options.get("excess_length") is None  # every sequence is full
 
 
 @pytest.mark.parametrize("program", ["sft", "dpo", "rm", "ppo_ray"])

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
@@ -18,6 +18,7 @@ from planner.formulas.stragglers import (
     cut_moment,
     equal_split_s,
     expected_slowest,
+    longer_frac,
     longest_moment,
     packed_attention_frac,
     packed_spread_frac,
@@ -222,6 +223,66 @@ def test_the_longest_of_one_is_the_mean_and_of_many_the_sequence(mean: float, si
             longest_moment(mean, sigma, 10.0, 1.0)
         )
         assert float(longest_moment(mean, sigma, 1e9, 1.0)) <= 1 + 1e-9
+
+
+def test_documents_that_are_left_out_by_hand() -> None:
+    """Median as long as the sequence, sigma 1: half are left out, mu = 0, and of the others E L^k =
+    exp(k^2 / 2) Phi(-k) / (1 / 2) with Phi(-1) = 0.158655, Phi(-2) = 0.022750."""
+    mean = math.exp(0.5)
+    half = float(longer_frac(mean, 1.0))
+    assert half == pytest.approx(0.5)
+    for order, whole in ((1.0, 1.648721 * 0.158655), (2.0, 7.389056 * 0.022750)):
+        for moment in (
+            float(cut_moment(mean, 1.0, order, half)),
+            float(longest_moment(mean, 1.0, 1.0, order, half)),
+        ):
+            assert moment == pytest.approx(whole / 0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize(("mean", "sigma"), [(0.2, 1.0), (1.0, 0.7), (2.0, 0.6)])
+def test_documents_that_are_left_out_as_drawn(mean: float, sigma: float) -> None:
+    random = np.random.default_rng(7)
+    drawn = random.lognormal(math.log(mean) - sigma**2 / 2, sigma, 3_000_000)
+    lengths = drawn[drawn <= 1]
+    dropped = float(longer_frac(mean, sigma))
+    assert dropped == pytest.approx(1 - len(lengths) / len(drawn), abs=2e-3)
+    for order in (1.0, 2.0, 3.0, 4.0):
+        moment = float(cut_moment(mean, sigma, order, dropped))
+        assert moment == pytest.approx((lengths**order).mean(), rel=1e-2)
+    window = 0.3  # of lengths over a window, documents are left out by the sequence all the same
+    beside = float(cut_moment(mean / window, sigma, 2.0, dropped))
+    assert beside == pytest.approx((np.minimum(lengths / window, 1) ** 2).mean(), rel=1e-2)
+    for documents in (1, 4, 32):
+        whole = lengths[: len(lengths) // documents * documents].reshape(-1, documents)
+        longest = whole.max(axis=1)
+        for order in (1.0, 2.0):
+            number = float(longest_moment(mean, sigma, documents, order, dropped))
+            assert number == pytest.approx((longest**order).mean(), rel=1e-2)
+    lists = np.sort(lengths[:400_000].reshape(1000, 400), axis=1).reshape(1000, 50, 8)
+    number = float(bucketed_moment(mean, sigma, 8.0, 1.0, dropped))
+    assert number == pytest.approx(lists.max(axis=2).mean(), rel=2e-2)
+
+
+@given(
+    mean=st.floats(0.01, 3),
+    sigma=st.floats(0, 2),
+    documents=st.floats(1, 1e6),
+    order=st.sampled_from([1.0, 2.0]),
+)
+def test_rows_without_the_longer_documents_are_no_longer(
+    mean: float, sigma: float, documents: float, order: float
+) -> None:
+    dropped = float(longer_frac(mean, sigma))
+    assume(dropped < 1 - 1e-6)
+    for moment in (
+        lambda share: cut_moment(mean, sigma, order, share),
+        lambda share: longest_moment(mean, sigma, documents, order, share),
+        lambda share: bucketed_moment(mean, sigma, documents, order, share),
+    ):
+        kept, cut = float(moment(dropped)), float(moment(0.0))
+        assert 0 < kept <= cut * (1 + 1e-9)
+        if dropped * documents < 1e-9:  # the sequence is far above the mean, or all are equal
+            assert kept == pytest.approx(cut, rel=1e-6, abs=1e-7)
 
 
 def test_packed_rows_by_hand() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import plans
 import pytest
 from command import argv, dpplan, refused
@@ -18,10 +19,13 @@ from planner.formulas.overlap import straggler_factor
 from planner.formulas.stragglers import expected_slowest, packed_spread_frac, proportional_split_s
 from planner.ledger import total
 from planner.specs.data import LengthsSpec
+from planner.specs.names import ExcessLength, Packing
 from planner.specs.plan import Plan
 from planner.specs.ranks import RanksSpec
 from planner.views.estimate import title_of
 
+EXCESSES: tuple[ExcessLength, ExcessLength] = ("drop", "truncate")
+AS_LONGEST = ("longest", "bucketed")
 # wide enough to be limited by its products, not by launching kernels
 WIDE = plans.model(hidden=4096, heads=32, kv_heads=32, head_dim=128, ffn_hidden=11008)
 
@@ -158,6 +162,30 @@ def test_replicas_in_lockstep_wait_in_every_micro_batch() -> None:
     )  # four micro-batches: half the spread where they add up
 
 
+@pytest.mark.parametrize("packing", ["packed", "padded", "longest", "bucketed"])
+def test_dropping_the_longer_documents_computes_no_more_than_cutting_them(packing: Packing) -> None:
+    """Tokens and attention of rows, of one replica and of the longest of 64; the step too where no
+    replica waits for a fuller one: between cut documents, most of them full, there is less to wait
+    for."""
+
+    def of(excess: ExcessLength, mean: float, sigma: float) -> list[float]:
+        spec = LengthsSpec(mean_tokens=mean, sigma=sigma, packing=packing, excess=excess)
+        plan, table, time = stepped(lengths=spec)
+        rows = [float(uneven.row_tokens(plan, table)[0])] if packing in AS_LONGEST else []
+        rows += [float(uneven.row_length(spec, 1024, np.array([n]), 2.0)[0]) for n in (1.0, 64.0)]
+        waits = packing in ("packed", "longest")
+        step = [] if waits else [float(time.seconds[0])]
+        return [*rows, uneven.attended_frac(plan), uneven.useful_frac(plan), *step]
+
+    for mean in (200, 800, 2000):
+        drop, cut = (of(excess, mean, 0.8) for excess in EXCESSES)
+        assert all(mine <= theirs for mine, theirs in zip(drop, cut, strict=True))
+        assert drop != cut
+    for mean, sigma in ((200, 0.0), (1024, 0.0), (60, 0.3)):  # none is longer
+        drop, cut = (of(excess, mean, sigma) for excess in EXCESSES)
+        assert drop == pytest.approx(cut, rel=1e-9)
+
+
 def test_padding_wastes_tokens_and_no_time() -> None:
     _, _, full = stepped()
     plan, _, padded = stepped(lengths=LengthsSpec(mean_tokens=256, sigma=0.0, packing="padded"))
@@ -286,6 +314,12 @@ def test_text_names_the_reasons() -> None:
         (("--length-mean", "0"), ("--length-mean", "must be between 1 and")),
         (("--length-mean", "800", "--packing", "none"), ("--packing",)),
         (("--length-mean", "800", "--length-sigma", "9"), ("--length-sigma",)),
+        (("--excess-length", "drop"), ("--length-mean",)),
+        (("--length-mean", "800", "--excess-length", "raise"), ("--excess-length", "truncate")),
+        (
+            ("--length-mean", "9k", "--length-sigma", "0", "--excess-length", "drop"),
+            ("--length-mean", "--excess-length truncate", "--seq-len"),
+        ),
     ],
 )
 def test_wrong_requests(words: tuple[str, ...], texts: tuple[str, ...]) -> None:

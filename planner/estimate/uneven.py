@@ -13,6 +13,7 @@ from planner.ledger import Array, Ledger, rowwise, section, total
 from planner.specs.columns import Columns
 from planner.specs.data import LengthsSpec
 from planner.specs.layers import attended_of
+from planner.specs.names import Packing
 from planner.specs.parts import Attended
 from planner.specs.plan import Plan
 from planner.specs.ranks import RanksSpec
@@ -39,11 +40,22 @@ def moments(plan: Plan) -> tuple[float, float, float, float]:
     full."""
     if plan.lengths is None:
         return 1.0, 1.0, 1.0, 1.0
-    share = plan.lengths.mean_tokens / plan.training.seq_len
-    first, second, third, fourth = (
-        float(stragglers.cut_moment(share, plan.lengths.sigma, float(k))) for k in range(1, 5)
-    )
+    spec, seq_len = plan.lengths, plan.training.seq_len
+    first, second, third, fourth = (length_moment(spec, seq_len, float(k)) for k in range(1, 5))
     return first, second, third, fourth
+
+
+def dropped_frac(spec: LengthsSpec, seq_len: int) -> float:
+    """Share of documents that are left out because they are longer than a sequence."""
+    if spec.excess != "drop":
+        return 0.0
+    return float(stragglers.longer_frac(spec.mean_tokens / seq_len, spec.sigma))
+
+
+def length_moment(spec: LengthsSpec, seq_len: int, order: float = 1.0) -> float:
+    """Moment of the length of a document that is trained on, over the sequence length."""
+    share, dropped = spec.mean_tokens / seq_len, dropped_frac(spec, seq_len)
+    return float(stragglers.cut_moment(share, spec.sigma, order, dropped))
 
 
 def document_frac(plan: Plan) -> float:
@@ -82,7 +94,8 @@ def _within_window(plan: Plan, core: Attended, every: float) -> float:
     if lengths is None or core.window is None or core.window >= s:
         return every
     mean, sigma = lengths.mean_tokens / core.window, lengths.sigma
-    first, second = (stragglers.cut_moment(mean, sigma, order) for order in (1.0, 2.0))
+    dropped = dropped_frac(lengths, s)
+    first, second = (stragglers.cut_moment(mean, sigma, order, dropped) for order in (1.0, 2.0))
     share = core.window / s
     return float(stragglers.packed_window_frac(moments(plan)[0], first, second, share))
 
@@ -109,8 +122,18 @@ def row_length(spec: LengthsSpec, seq_len: int, documents: Array, order: float =
     if spec.packing not in _AS_LONGEST:
         return 1.0 + 0.0 * np.asarray(documents)
     each, back = np.unique(documents, return_inverse=True)
-    moments = _AS_LONGEST[spec.packing](spec.mean_tokens / seq_len, spec.sigma, each, order)
-    return np.asarray(moments)[back].reshape(np.shape(documents))
+    moments = longest_document(spec, seq_len, each, order, spec.packing)
+    return moments[back].reshape(np.shape(documents))
+
+
+def longest_document(
+    spec: LengthsSpec, seq_len: int, documents: Array, order: float, packing: Packing
+) -> Array:
+    """Moment of the longest of `documents` documents that are trained on, over the sequence length;
+    packing: longest, or bucketed where documents of like lengths come together."""
+    dropped = dropped_frac(spec, seq_len)
+    share = spec.mean_tokens / seq_len
+    return np.asarray(_AS_LONGEST[packing](share, spec.sigma, documents, order, dropped))
 
 
 def row_tokens(plan: Plan, c: Columns) -> Array:
@@ -131,7 +154,9 @@ def of_longest(plan: Plan) -> Plan:
     if (tokens := longest_row(plan)) == plan.training.seq_len:
         return plan
     training = plan.training.model_copy(update={"seq_len": tokens})
-    return plan.model_copy(update={"training": training})
+    # none is longer than the longest
+    lengths = plan.lengths and plan.lengths.model_copy(update={"excess": "truncate"})
+    return plan.model_copy(update={"training": training, "lengths": lengths})
 
 
 def jitter_factor(plan: Plan, m: Machine, gpus: Array) -> Array:

@@ -13,6 +13,7 @@ from planner.specs.columns import Columns
 from planner.specs.data import LengthsSpec
 from planner.specs.documents.conditions import Lengths, Mixed, Stragglers
 from planner.specs.hardware import GpuSpec
+from planner.specs.names import Packing
 from planner.specs.plan import Plan
 
 # what rows of the peak are, by how documents become rows
@@ -22,6 +23,9 @@ _OF_PEAK = {
     "longest": ", the longest document's (--longest-row)",
     "bucketed": ", the longest documents' (--longest-row)",
 }
+
+# ways of padding to the longest document, whose shares are compared
+_TO_LONGEST: tuple[Packing, ...] = ("longest", "bucketed")
 
 
 def stragglers(plan: Plan, m: Machine, table: Columns, time: StepTime) -> Stragglers | None:
@@ -68,13 +72,15 @@ def _lengths(plan: Plan, spec: LengthsSpec, table: Columns, step_s: float) -> Le
     training = plan.training
     mean = uneven.moments(plan)[0]
     batch = float(table.micro_batch[0])
-    share = spec.mean_tokens / training.seq_len
-    longest = float(formulas.longest_moment(share, spec.sigma, batch, 1.0))
-    bucketed = float(formulas.bucketed_moment(share, spec.sigma, batch, 1.0))
+    longest, bucketed = (
+        float(uneven.longest_document(spec, training.seq_len, batch, 1.0, packing))
+        for packing in _TO_LONGEST
+    )
     rate = float(run_level.tokens_per_s(training.global_batch, training.seq_len, step_s))
     return Lengths(
         packing=spec.packing,
         mean_tokens=mean * training.seq_len,
+        dropped_frac=uneven.dropped_frac(spec, training.seq_len),
         useful_frac=uneven.useful_frac(plan) / first(uneven.computed_frac(plan, batch)),
         useful_tokens_per_s=rate * uneven.useful_frac(plan),
         padded_frac=mean,
@@ -97,8 +103,8 @@ def assumptions(plan: Plan) -> list[str]:
     if plan.lengths is not None:
         sentences.append(
             f"lengths: log-normal, mean {plan.lengths.mean_tokens:,.0f} tokens, sigma"
-            f" {plan.lengths.sigma:g}, cut to the sequence; {plan.lengths.packing} (--length-mean,"
-            " --length-sigma, --packing); the peak of memory is that of rows of"
+            f" {plan.lengths.sigma:g}, {_excess(plan, plan.lengths)}; {plan.lengths.packing}"
+            " (--length-mean, --length-sigma, --packing); the peak of memory is that of rows of"
             f" {uneven.longest_row(plan):,} tokens{_OF_PEAK[plan.lengths.packing]}"
         )
     if plan.data is not None:
@@ -107,3 +113,11 @@ def assumptions(plan: Plan) -> list[str]:
             " copies to the GPU run side by side; nothing is cached"
         )
     return sentences
+
+
+def _excess(plan: Plan, spec: LengthsSpec) -> str:
+    """The fate of documents longer than a sequence, in words."""
+    if spec.excess == "truncate":
+        return "cut to the sequence"
+    dropped = uneven.dropped_frac(spec, plan.training.seq_len)
+    return f"{dropped:.1%} of them longer than the sequence and dropped (--excess-length)"

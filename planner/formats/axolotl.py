@@ -42,6 +42,12 @@ TABLE = (
     Argument("gradient_accumulation_steps", "grad_accum", default=1, meaning=trainer.whole),
     Argument("sequence_len", "seq_len", default=512, meaning=trainer.whole),
     Argument(
+        "excess_length_strategy",
+        "excess_length",
+        words={"drop": "drop", "truncate": "truncate", "raise": None},
+        default="drop",
+    ),
+    Argument(
         "optimizer",
         "optimizer",
         default="adamw_torch_fused",

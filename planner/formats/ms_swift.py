@@ -50,6 +50,18 @@ _TOP = "gkd_logits_topk"
 _TEACHER = taught.Names("teacher_model", "teacher_model_server", _TOP, _TOP)
 _WORDS = {"reward": "rm", "distil": "gkd"}  # of objectives without preference pairs, for rlhf_type
 
+# swift/arguments/base_args/template_args.py: None is delete
+_EXCESS = Argument(
+    "truncation_strategy",
+    "excess_length",
+    words={
+        "delete": "drop",
+        "right": "truncate",
+        "left": "truncate",
+        "truncation_left": "truncate",
+    },
+    default="delete",
+)
 
 TABLE = (
     trainer.MAX_STEPS,
@@ -63,6 +75,7 @@ TABLE = (
         also=("model_id_or_path",),
     ),
     Argument("max_length", "seq_len", meaning=trainer.whole),
+    _EXCESS,
     *(row for row in trainer.TABLE if row.name in ("optim", "torch_compile")),
     Argument(
         "attn_impl",

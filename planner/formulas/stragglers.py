@@ -146,38 +146,59 @@ def proportional_split_s(
 
 @formula(
     unit="1",
-    equation=(
-        "E min(L/s, 1)^k = exp(k mu + k^2 sigma^2/2) Phi(-mu/sigma - k sigma) + Phi(mu/sigma), mu ="
-        " ln(mean/s) - sigma^2/2"
-    ),
-    source="partial moments of a log-normal distribution, closed form",
+    equation="P(L > s) = Phi(mu/sigma), mu = ln(mean/s) - sigma^2/2",
+    source="tail of a log-normal distribution",
 )
-def cut_moment(mean_frac: Array, sigma: Array, order: Array) -> Array:
-    """Moment of document length over sequence length, longer documents truncated; mean_frac: mean
-    before truncation."""
+def longer_frac(mean_frac: Array, sigma: Array) -> Array:
+    """Share of documents that are longer than the sequence; mean_frac: mean over its length."""
     spread = np.maximum(sigma, 1e-9)
-    mu = np.log(mean_frac) - spread**2 / 2
-    whole = np.exp(order * mu + order**2 * spread**2 / 2) * _tail(mu / spread + order * spread)
-    return np.where(
-        np.asarray(sigma) > 0, whole + _tail(-mu / spread), np.minimum(mean_frac, 1.0) ** order
-    )
+    beyond = _tail((spread**2 / 2 - np.log(mean_frac)) / spread)
+    return np.where(np.asarray(sigma) > 0, beyond, np.where(np.asarray(mean_frac) > 1, 1.0, 0.0))
 
 
 @formula(
     unit="1",
-    equation="E max_b min(L/s, 1)^k = int_0^1 k x^(k-1) (1 - F(x)^b) dx",
+    equation=(
+        "(E min(L/s, 1)^k - p) / (1 - p), E min(L/s, 1)^k = exp(k mu + k^2 sigma^2/2) Phi(-mu/sigma"
+        " - k sigma) + Phi(mu/sigma), mu = ln(mean/s) - sigma^2/2"
+    ),
+    source=(
+        "partial moments of a log-normal distribution, closed form; without the share p that is"
+        " longer than a sequence: of the distribution truncated there"
+    ),
+)
+def cut_moment(mean_frac: Array, sigma: Array, order: Array, dropped_frac: Array = 0.0) -> Array:
+    """Moment of document length over sequence length, longer documents truncated; mean_frac: mean
+    before truncation. dropped_frac: share of documents that is left out as longer than a sequence,
+    which may be longer than this limit, below one."""
+    spread = np.maximum(sigma, 1e-9)
+    mu = np.log(mean_frac) - spread**2 / 2
+    whole = np.exp(order * mu + order**2 * spread**2 / 2) * _tail(mu / spread + order * spread)
+    cut = np.where(
+        np.asarray(sigma) > 0, whole + _tail(-mu / spread), np.minimum(mean_frac, 1.0) ** order
+    )
+    return (cut - dropped_frac) / (1 - dropped_frac)
+
+
+@formula(
+    unit="1",
+    equation="E max_b min(L/s, 1)^k = int_0^1 k x^(k-1) (1 - (F(x) / (1 - p))^b) dx",
     source="maximum of b independent log-normal lengths; David & Nagaraja 2003",
 )
-def longest_moment(mean_frac: Array, sigma: Array, documents: Array, order: Array) -> Array:
-    """Moment of the longest of b document lengths over the sequence length."""
+def longest_moment(
+    mean_frac: Array, sigma: Array, documents: Array, order: Array, dropped_frac: Array = 0.0
+) -> Array:
+    """Moment of the longest of b document lengths over the sequence length. dropped_frac: share of
+    documents that is left out as longer than the sequence, below one."""
     count = np.asarray(documents, dtype=float)[..., None]
     spread = np.maximum(np.asarray(sigma, dtype=float), 1e-9)[..., None]
     mu = np.log(np.asarray(mean_frac, dtype=float))[..., None] - spread**2 / 2
     first, last = np.minimum(mu - _REACH * spread, 0.0), np.minimum(mu + _REACH * spread, 0.0)
     x, w = _nodes()
     y = first + (last - first) * x  # logarithm of the length
+    left = np.log1p(-np.asarray(dropped_frac, dtype=float))[..., None]
     with np.errstate(divide="ignore"):
-        longer = -np.expm1(count * np.log1p(-_tail((y - mu) / spread)))
+        longer = -np.expm1(count * (np.log1p(-_tail((y - mu) / spread)) - left))
     inside = order * (w * (last - first) * longer * np.exp(order * y)).sum(axis=-1)
     return np.exp(order * first)[..., 0] + inside
 
@@ -186,7 +207,8 @@ def longest_moment(mean_frac: Array, sigma: Array, documents: Array, order: Arra
     unit="1",
     equation=(
         "(sum_{i<K} (Q(p_i - d_i)^k + Q(p_i + d_i)^k) / 2 + E max_{K b} min(L/s, 1)^k) / K, Q ="
-        " min(exp(mu + sigma z), 1), p_i = i b / (K b + 1), d_i^2 = p_i (1 - p_i) / (K b + 2)"
+        " min(exp(mu + sigma z((1 - p) .)), 1), p_i = i b / (K b + 1), d_i^2 = p_i (1 - p_i) / (K b"
+        " + 2)"
     ),
     source=(
         "the longest of every b of K b sorted documents, K = 50: LengthGroupedSampler of"
@@ -194,15 +216,21 @@ def longest_moment(mean_frac: Array, sigma: Array, documents: Array, order: Arra
         " mean and deviation of their quantiles (David & Nagaraja 2003), against draws in the tests"
     ),
 )
-def bucketed_moment(mean_frac: Array, sigma: Array, documents: Array, order: Array) -> Array:
+def bucketed_moment(
+    mean_frac: Array, sigma: Array, documents: Array, order: Array, dropped_frac: Array = 0.0
+) -> Array:
     """The same where micro-batches are cut from sorted documents, so that they hold like
     lengths."""
     mu, count = np.log(mean_frac) - sigma**2 / 2, np.asarray(documents, dtype=float)[..., None]
     p = np.arange(1.0, _BUCKET) * count / (_BUCKET * count + 1)
     spread = np.sqrt(p * (1 - p) / (_BUCKET * count + 2))
-    at = (_quantile(np.clip(quantile, _SMALL, 1 - _SMALL)) for quantile in (p - spread, p + spread))
+    left = 1 - np.asarray(dropped_frac, dtype=float)[..., None]
+    at = (
+        _quantile(np.clip(left * quantile, _SMALL, 1 - _SMALL))
+        for quantile in (p - spread, p + spread)
+    )
     ends = sum(np.minimum(np.exp(mu + sigma * z), 1.0) ** order for z in at) / 2
-    longest = longest_moment(mean_frac, sigma, _BUCKET * documents, order)
+    longest = longest_moment(mean_frac, sigma, _BUCKET * documents, order, dropped_frac)
     return (ends.sum(axis=-1) + longest) / _BUCKET
 
 

@@ -194,7 +194,7 @@ def plans_of(
     fixed = {name: getattr(options, name) for name in LAYOUT}
     ranks = conditions.ranks_spec(options, cluster, training)
     lengths, data = (
-        conditions.lengths_spec(options, model),
+        conditions.lengths_spec(options, model, training.seq_len),
         conditions.input_spec(options, cluster.nodes),
     )
     calibration = read_calibration(options.calibration) if options.calibration else None

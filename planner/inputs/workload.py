@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planner.formulas.input_pipeline import PREFETCH
 from planner.formulas.run_level import READ_OVER_WRITE
+from planner.formulas.stragglers import longer_frac
 from planner.inputs import catalog
 from planner.inputs.run import storage_of
 from planner.specs.base import PlanError
@@ -21,6 +22,7 @@ from planner.specs.training import TrainingSpec
 
 _SPLIT: Split = "equal"  # of the batch between two kinds of GPUs
 _PACE = {"equal": ", so that all keep the pace of the slower", "proportional": ""}
+_LEAST_LEFT = 1e-6  # of documents, below which a data set has none
 _SLOW_BY = 1.1  # how much longer a slow host takes when the request does not say
 
 
@@ -102,7 +104,7 @@ def packs(model: ModelSpec) -> bool:
     return all(plain(core) for core, _ in attended_of(model))
 
 
-def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
+def lengths_spec(options: Options, model: ModelSpec, seq_len: int) -> LengthsSpec | None:
     """Lengths of documents, None where every sequence is full. Raises PlanError naming the
     option."""
     if options.length_mean is None:
@@ -127,11 +129,22 @@ def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
             " is not modelled; take --packing padded",
         )
     sigma = 1.0 if options.length_sigma is None else options.length_sigma
+    excess = options.excess_length or "truncate"
+    longer = float(longer_frac(options.length_mean / seq_len, sigma))
+    if excess == "drop" and 1 - longer < _LEAST_LEFT:
+        raise PlanError(
+            "--length-mean",
+            options.length_mean,
+            f"leaves nothing to train on: with a sigma of {sigma:g} less than one document in a"
+            f" million fits a sequence of {seq_len:,}, and --excess-length drop leaves out the"
+            " others; raise --seq-len, or take --excess-length truncate",
+        )
     return LengthsSpec(
         mean_tokens=options.length_mean,
         sigma=sigma,
         packing=packing,
         longest_tokens=options.longest_row,
+        excess=excess,
     )
 
 

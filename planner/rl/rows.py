@@ -56,6 +56,7 @@ def training_requests(
             global_batch=rows,
             length_mean=length_mean,
             length_sigma=job.sigma,
+            excess_length=None,  # responses end at the longest that is generated
             packing=packing,
         )
         for rows, length in dict.fromkeys(shapes)

@@ -3,19 +3,21 @@
 from pydantic import Field
 
 from planner.specs.base import Spec
-from planner.specs.names import Packing
+from planner.specs.names import ExcessLength, Packing
 
 
 class LengthsSpec(Spec):
-    """Documents of different lengths: log-normal, those longer than a sequence cut to it."""
+    """Documents of different lengths: log-normal, those longer than a sequence cut to it or left
+    out."""
 
-    mean_tokens: float = Field(gt=0, le=1e9)  # before cutting
+    mean_tokens: float = Field(gt=0, le=1e9)  # of all, before any is cut or left out
     sigma: float = Field(ge=0, le=4)  # standard deviation of the logarithm of the length
     # padded: one document per row, as long as a sequence; longest: as the longest of its
     # micro-batch; bucketed: the same with documents of like lengths together; packed: rows filled
     # with documents that do not see each other
     packing: Packing = "packed"
     longest_tokens: int | None = Field(default=None, ge=1)  # of all; None: as long as a sequence
+    excess: ExcessLength = "truncate"  # what becomes of documents longer than a sequence
 
 
 class InputSpec(Spec):

@@ -55,9 +55,11 @@ def _straggler_blocks(r: Report) -> list[Block]:
 
 
 def _length_lines(lengths: Lengths) -> list[str]:
+    dropped = lengths.dropped_frac
+    excess = f"dropping the longest {percent(dropped, 2)}" if dropped else "cutting"
     return [
         (
-            f"documents of {lengths.mean_tokens:,.0f} tokens after cutting, {lengths.packing}:"
+            f"documents of {lengths.mean_tokens:,.0f} tokens after {excess}, {lengths.packing}:"
             f" {percent(lengths.useful_frac, 2)} of the tokens are not padding,"
             f" {lengths.useful_tokens_per_s:,.0f} useful tokens/s"
         ),

@@ -10,7 +10,7 @@ from planner.specs.document import UNSET
 from planner.specs.documents.tune import TuneMethod, Tuning
 from planner.specs.options.recommend import GOALS, Goal, least_chance
 from planner.specs.options.tune import FEW_CARDS
-from planner.units import chance_text, show, span
+from planner.units import chance_text, percent, show, span
 from planner.views.cells import Cell
 from planner.views.chart import Chart
 from planner.views.figures import BLUE, FROM_ZERO, INK, axis, rows_figure, spans
@@ -367,7 +367,9 @@ def _data(r: Tuning) -> list[str]:
     passes = "1 epoch" if d.epochs == 1 else f"{d.epochs:g} epochs"
     each = f"of {d.seq_len:,} tokens"
     if d.mean_tokens is not None:
-        each = f"of {d.mean_tokens:,.0f} tokens on average, cut at {d.seq_len:,}, {d.packing}"
+        excess = f"{percent(d.dropped_frac, 2)} above {d.seq_len:,} left out"
+        cut = excess if d.dropped_frac else f"cut at {d.seq_len:,}"
+        each = f"of {d.mean_tokens:,.0f} tokens on average, {cut}, {d.packing}"
     return [
         f"data    {d.examples:,} examples {each}; {passes}",
         f"epoch   {d.sequences:,} sequences, {show(d.useful_tokens, 'count')} tokens without"

@@ -83,10 +83,13 @@ _BESIDE_FILES = frozenset(
         *rows(RunOptions),
         *("calibration", "expert_load", "expert_spread"),
     }
-) - {"gpus", "nodes"}
+) - {"gpus", "nodes", "excess_length"}
 _ROUNDED = 1e-3  # relative: numbers of files are rounded
 # values that a recipe implies by leaving them out
-_UNSAID = {"optimizer": "adam", "recompute": "none", "etp": 1, "tp": 1, "pp": 1, "cp": 1}
+_UNSAID = {
+    **{"optimizer": "adam", "recompute": "none", "excess_length": "truncate"},
+    **dict.fromkeys(("etp", "tp", "pp", "cp"), 1),
+}
 # fields that tell models apart
 _SHAPE = ("layers", "hidden", "norm")
 _PLAIN = ("heads", "kv_heads", "head_dim", "ffn_hidden", "mlp", "latent")
@@ -219,6 +222,8 @@ def plan_of(options: Options, estimates: Estimates, deals: bool = True) -> dict[
         out["pipeline_layout"] = layout.pipeline_layout
     if plan.training.tokens is not None:
         out["tokens"] = plan.training.tokens
+    if plan.lengths is not None:
+        out["excess_length"] = plan.lengths.excess
     return out
 
 

@@ -24,7 +24,12 @@ class Lengths(Document):
     """Documents of different lengths; shares are of tokens."""
 
     packing: Annotated[Packing, key("padded, longest, bucketed or packed")]
-    mean_tokens: Annotated[float, key("mean length of a document, longer ones cut", "tokens")]
+    mean_tokens: Annotated[
+        float, key("mean length of a document, longer ones cut or left out", "tokens")
+    ]
+    dropped_frac: Annotated[
+        float, key("share of documents left out because they are longer than a sequence", "1")
+    ]
     useful_frac: Annotated[float, key("share of tokens that are not padding", "1")]
     useful_tokens_per_s: Annotated[float, key("throughput without padding", "tokens/s")]
     padded_frac: Annotated[

@@ -17,12 +17,15 @@ class TuneData(Document):
 
     examples: Annotated[int, key("of the data set")]
     epochs: Annotated[float, key("passes over it")]
-    seq_len: Annotated[int, key("longest sequence; longer examples are cut", "tokens")]
+    seq_len: Annotated[int, key("longest sequence; longer examples are cut or left out", "tokens")]
     mean_tokens: Annotated[
         float | None, key("mean length of an example; null where all are full", "tokens")
     ]
     sigma: Annotated[float | None, key("of the log-normal lengths; null where all are full")]
     packing: Annotated[Packing | None, key("how examples become sequences; null likewise")]
+    dropped_frac: Annotated[
+        float, key("share of examples left out because they are longer than a sequence", "1")
+    ]
     sequences: Annotated[int, key("of an epoch", "sequences")]
     useful_tokens: Annotated[float, key("of an epoch, without padding", "tokens")]
 

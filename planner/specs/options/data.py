@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from planner.specs.names import Packing, Split
+from planner.specs.names import ExcessLength, Packing, Split
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group
 from planner.specs.options.table import rows
@@ -37,6 +37,7 @@ class LengthOptions(Record):
     lengths: str | None = None
     length_mean: float | None = None
     length_sigma: float | None = None
+    excess_length: ExcessLength | None = None
     packing: Packing | None = None
     longest_row: int | None = None
 

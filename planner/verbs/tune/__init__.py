@@ -390,6 +390,7 @@ def _data_of(data: Data) -> TuneData:
         mean_tokens=None if lengths is None else lengths.mean_tokens,
         sigma=None if lengths is None else lengths.sigma,
         packing=None if lengths is None else lengths.packing,
+        dropped_frac=data.dropped_frac,
         sequences=data.sequences,
         useful_tokens=data.useful_tokens,
     )

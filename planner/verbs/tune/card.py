@@ -21,6 +21,9 @@ from planner.verbs.tune import sizes
 from planner.verbs.tune.data import Data, data_of, sized, with_longest
 from planner.verbs.tune.methods import Method, methods_named
 
+# of sequences whose memory is looked for, whatever the lengths of the examples are
+_ANY_LENGTH = {"longest_row": None, "excess_length": None}
+
 
 @dataclass(frozen=True)
 class Card:
@@ -79,14 +82,15 @@ class Attempt:
         return self.base.changed(**{**self.method.pairs, **fixed, **more})
 
     def with_context(self, tokens: int) -> Options:
-        return self._alone(each_of(self.base), seq_len=tokens, longest_row=None)
+        return self._alone(each_of(self.base), seq_len=tokens, **_ANY_LENGTH)
 
     def with_micro(self, micro_batch: int) -> Options:
         return self._alone(micro_batch * each_of(self.base))
 
     def with_model(self, model: ModelSpec) -> Options:
         longest = min(self.data.seq_len, model.max_positions)
-        return self._alone(each_of(self.base), model=model.name, seq_len=longest)
+        changes = {"model": model.name, "seq_len": longest, "excess_length": None}
+        return self._alone(each_of(self.base), **changes)
 
     def run(self, most: sizes.Rung | None) -> Options:
         """The step of the run, with the largest micro-batch that fits where a step has but one."""

@@ -30,12 +30,14 @@ _DIGITS = 4  # of a sigma that follows from the longest example, so that command
 
 @dataclass(frozen=True)
 class Data:
-    """Examples as sequences. sequences, useful_tokens: of an epoch, without padding."""
+    """Examples as sequences. dropped_frac: share of examples that are longer than a sequence and
+    left out; sequences, useful_tokens: of an epoch, without padding."""
 
     examples: int
     epochs: float
     seq_len: int
     lengths: LengthsSpec | None
+    dropped_frac: float
     sequences: int
     useful_tokens: float
 
@@ -79,16 +81,17 @@ def with_longest(
 ) -> tuple[Options, list[str]]:
     """The request with the longest row that its examples make, where rows follow from them, and
     what was assumed."""
-    lengths, seq_len = lengths_spec(options, model), options.seq_len or 1
+    seq_len = options.seq_len or 1
+    lengths = lengths_spec(options, model, seq_len)
     if lengths is None or lengths.packing not in ("longest", "bucketed"):
         return options, []
     tokens = request.length_max
     why = "the longest example (--length-max)"
     if tokens is None:
-        count = float(request.examples * each_of(options))
-        share = lengths.mean_tokens / seq_len
+        kept = 1 - uneven.dropped_frac(lengths, seq_len)
+        count = np.array([max(1.0, request.examples * each_of(options) * kept)])
         tokens = math.ceil(
-            seq_len * first(stragglers.longest_moment(share, lengths.sigma, [count], 1.0))
+            seq_len * first(uneven.longest_document(lengths, seq_len, count, 1.0, "longest"))
         )
         why = f"the longest of {request.examples:,} examples that can be expected (--length-max)"
     if tokens >= seq_len:
@@ -129,20 +132,25 @@ def _sigma(request: TuneOptions, options: Options) -> float:
 def data_of(request: TuneOptions, options: Options, model: ModelSpec) -> Data:
     """The examples of a request as sequences."""
     assert options.seq_len is not None
-    lengths, seq_len = lengths_spec(options, model), options.seq_len
-    examples = request.examples * each_of(options)
+    seq_len = options.seq_len
+    lengths = lengths_spec(options, model, seq_len)
+    examples, dropped = request.examples * each_of(options), 0.0
     if lengths is None:
         useful, sequences = float(examples * seq_len), examples
     else:
-        share = float(stragglers.cut_moment(lengths.mean_tokens / seq_len, lengths.sigma, 1.0))
-        useful = examples * share * seq_len
-        packed = lengths.packing == "packed"
-        sequences = math.ceil(examples * share) if packed else examples
+        dropped, share = (
+            uneven.dropped_frac(lengths, seq_len),
+            uneven.length_moment(lengths, seq_len),
+        )
+        kept = examples * (1 - dropped)
+        useful = kept * share * seq_len
+        sequences = math.ceil(kept * share if lengths.packing == "packed" else kept)
     return Data(
         examples=request.examples,
         epochs=request.epochs,
         seq_len=seq_len,
         lengths=lengths,
+        dropped_frac=dropped,
         sequences=sequences,
         useful_tokens=useful,
     )
