@@ -43,7 +43,6 @@ class _ModelAndLike(TypedDict, total=False):
     compile: bool | None
     fused_kernels: bool | None
     fused_norm: bool | None
-    channels_last: bool | None
     overlap: bool | None
     loss_kernel: Literal['torch', 'fused', 'fused-linear', 'chunked', 'tiled'] | None
     loss_chunks: int | None
@@ -151,6 +150,7 @@ class _OptimizerInBackwardAndLike(TypedDict, total=False):
     state_precision: Literal['bf16'] | None
     moments_precision: Literal['fp32', 'bf16', 'fp16', 'fp8'] | None
     master_precision: Literal['fp32', 'fp16', 'remainder', 'none'] | None
+    channels_last: bool | None
 
 class _NvmeCapacityAndLike(TypedDict, total=False):
     nvme_capacity: float | str | None

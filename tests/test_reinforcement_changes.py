@@ -162,8 +162,9 @@ def test_a_controller_hands_over_rows_as_long_as_the_longest() -> None:
 
 def test_parts_of_a_step_train_while_others_are_generated() -> None:
     """Done after 10 and 20 s: 6 s of training are 3 s after the first and 3 s after the second."""
-    assert formulas.streamed_s(np.array([10.0, 20.0]), 6.0) == 23.0
-    assert formulas.streamed_s(np.array([10.0, 20.0]), 30.0) == 40.0  # waits for no generation
+    ready, left = np.array([10.0, 20.0]), np.array([1.0, 0.5])
+    assert formulas.trained_by_s(ready, 6.0, left).tolist() == [16.0, 23.0]
+    assert formulas.trained_by_s(ready, 30.0, left).tolist() == [40.0, 35.0]  # waits for the first
     whole, parts = step(pools=APART), rl_step(trained(), ENGINE, changed(parts=4), APART, KEEPS)
     done = parts.generation.done_fracs
     assert list(done) == sorted(done)

@@ -169,7 +169,8 @@ class Panels(TyperCommand):
             if record is None or (chosen and chosen != "all" and title != groups[chosen]):
                 continue
             if short and row and not row.says.argument:
-                if row.group == WORK or (row.name in request and not row.says.brief):
+                seldom = not row.says.brief if row.name in request else row.says.form == "folded"
+                if row.group == WORK or seldom:
                     continue
                 title = "Common options" if row.name in request else title
                 record = record[0], _brief(row)

@@ -159,12 +159,10 @@ def handed_s(padded_tokens: Array, token_bytes: Array, bytes_per_s: Array) -> Ar
 
 @formula(
     unit="s",
-    equation="max over i of (done_i + (k - i) training / k), i = 0 ... k - 1",
-    source="own derivation: k parts, each trained on after it is done and after the one before",
+    equation="done_i + left_i training",
+    source="own derivation: parts of a batch are trained on in turn, none before it is generated",
 )
-def streamed_s(done_s: Array, training_s: Array) -> Array:
-    """Time until the last of k parts is trained on, beside the generation of the later ones.
-    done_s: when the responses of each part are done, in order."""
-    parts = len(done_s)
-    left = (parts - np.arange(parts)) / parts * training_s
-    return np.max(done_s + left)
+def trained_by_s(done_s: Array, training_s: Array, left_frac: Array) -> Array:
+    """Time before which a step cannot end that trains on parts of its responses in turn: when a
+    part is done, and training on it and on those after it, a share `left_frac` of all."""
+    return done_s + left_frac * training_s

@@ -128,7 +128,9 @@ def _together(seconds: Mapping[str, float], beside: bool, done: tuple[float, ...
     generating = sum(s for name, s in seconds.items() if name in OF_ENGINE)
     training = sum(seconds.values()) - generating - refit
     if len(done) > 1 and not beside:
-        return float(formulas.streamed_s(generating * np.array(done), training)) + refit
+        left = 1 - np.arange(len(done)) / len(done)
+        ends = formulas.trained_by_s(generating * np.array(done), training, left)
+        return float(np.max(ends)) + refit
     return float(formulas.reinforcement_step_s(generating, training, refit, float(beside)))
 
 

@@ -109,7 +109,7 @@ class option:
     read: checks a text, and gives it in one spelling. form: whether the page shows it at once or
     folded; slider: drawn as one. short: another flag for it on the command line. brief: the help in
     a few words, for the short --help, which shows of the options of a request only those that have
-    it. argument: what stands for it in the usage of a
+    it, of a verb's own those that are not folded. argument: what stands for it in the usage of a
     command, where it is a word and no flag. free: values that a search may choose where a request
     leaves the option open, the usually best first ("words": those that a stack has; true: degrees
     and kinds of a layout). start: a search begins with the first of these values that a stack has,
