@@ -227,7 +227,7 @@ def test_an_mfu_beyond_every_measured_one_is_doubted() -> None:
     beyond = answered_doubts(replace(fine, mfu=1.2 * best.mfu))
     assert len(beyond) == 1
     assert best.run_id in beyond[0]
-    unknown = highest("mi300x-192gb")
+    unknown = highest("mi210-64gb")
     assert unknown.where == "any GPU"
 
 

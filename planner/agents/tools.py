@@ -44,7 +44,13 @@ class Tool:
 
 
 # details of the engine and of lengths, whose defaults are the framework's
-_OF_ENGINES = ("response_sigma", "old_logprobs", "generation_memory", "generation_offload")
+_OF_ENGINES = (
+    "response_sigma",
+    "old_logprobs",
+    "stream",
+    "generation_memory",
+    "generation_offload",
+)
 _TOOLS = (
     Tool(
         "estimate",
