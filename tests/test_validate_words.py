@@ -8,7 +8,10 @@ import pytest
 from run_tables import not_expressed, row, row_plan
 
 from benchmarks.studies.residuals import time_rows
+from planner.inputs.options import read_options
+from planner.specs.quantised import BASES
 from planner.studies.documents.validate import Task
+from planner.studies.runs.table import written
 from planner.studies.validate.files import read_all
 from planner.studies.validate.predict import validate_rows
 from planner.studies.validate.scored import predict
@@ -40,6 +43,18 @@ def test_what_a_stack_stores_decides_whether_a_word_is_in_the_estimate() -> None
     assert validate_rows([other]).rows[0].not_expressed == "autocast"
     fp16 = fsdp | {"options": "params_dtype=fp16;grads_dtype=bf16"}
     assert validate_rows([fp16]).rows[0].not_expressed == "grads_dtype;params_dtype"
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_quantised_base_is_that_of_the_option(base: str) -> None:
+    """Rows say it as runs do, or by the option's name; both are one plan, and are written so that
+    they are read again."""
+    lora = {"model": "llama-3.1-8b", "gpu": "h100-sxm5-80gb", "lora": 16, "base_precision": base}
+    words = [written(read_options(lora))["options"], f"rank=16;base_precision={base}"]
+    for each in words:
+        cells = row(stack="pytorch-ddp", zero=0, options=f"peft=lora;{each}")
+        assert row_plan(cells)[0].training.base_precision == base
+        assert not_expressed(cells) == []
 
 
 def test_shipped_rows_are_expressed() -> None:

@@ -13,6 +13,7 @@ from planner.formats.record import Argument
 from planner.specs.names import GRAPH_SCOPES, OPTIMIZER_NAMES
 from planner.specs.options import Options
 from planner.specs.options.aliases import words
+from planner.specs.quantised import BASES
 
 WORD = "options."  # before a word of the cell `options`, as the key of a file in a table of it
 _BUCKET_BYTES = 2  # of an element of a bucket, as DeepSpeed counts them
@@ -23,6 +24,8 @@ _OPTIMIZERS: dict[str, str] = {
     **{name: name for name in OPTIMIZER_NAMES},
     **words("optimizers", "runs"),
 }
+# "nf4" of runs is bitsandbytes with double quantisation, as QLoRA has it
+_BASES: dict[str, str] = {**{name: name for name in BASES}, **words("bases", "runs")}
 
 
 def _scopes(value: Any) -> str:
@@ -79,7 +82,7 @@ WORDS = (
     _word("expandable_segments", words=_SWITCH),
     _word("optimizer_in_bwd", "optimizer_in_backward", words=_ON),
     _word("rank", "lora"),
-    _word("quant", "base_precision", words=words("bases", "runs")),
+    _word("quant", "base_precision", words=_BASES),
     _word("upcast", "base_upcast"),
     _word("targets", "lora_targets"),
     _word("lora_dropout"),
