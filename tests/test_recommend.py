@@ -234,6 +234,10 @@ def test_wrong_questions_are_refused(words: list[str], text: str) -> None:
             "dpplan tune --model gpt2 --seq-len 512 --gpu any --max-gpus 8 --method qlora --days 2"
             " --examples N",
         ),
+        (  # no method has such a base: all are compared
+            ["--lora", "16", "--base-precision", "gptq"],
+            "dpplan tune --model gpt2 --gpu any --max-gpus 8 --examples N",
+        ),
     ],
 )
 def test_questions_of_fine_tuning_name_their_command(words: list[str], command: str) -> None:

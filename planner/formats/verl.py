@@ -40,7 +40,8 @@ _E = "engine."
 _OTHERS = re.compile(
     r"actor_rollout_ref\.(?:rollout|ref|hybrid_engine|nccl_timeout)\b|critic\.|reward|algorithm\.|"
     r"custom_reward|ray_|global_profiler|transfer_queue|async_training|"
-    r"rollout\.|rllm[./]|agent\.|env\.|generator\.|environment\.|trainer\.(?:algorithm|critic|ref)\."
+    r"rollout\.|rllm[./]|agent\.|env\.|generator\.|environment\.|"
+    r"trainer\.(?:algorithm|critic|ref)\."
 )
 
 

@@ -22,6 +22,11 @@ LENGTH_SOURCE = "a usual length of chat data"
 STACK_SOURCE = "as most who fine-tune run"
 MOST_GPUS = 8  # of a question that names no number: a node, as most fine-tune on
 BATCH_SOURCE = "as recipes of fine-tuning have it"
+# method of adapters, by the base that they are beside
+_OF_BASE: dict[str | None, str] = {
+    **{None: "lora", "fp32": "lora", "int8": "lora-int8"},
+    **dict.fromkeys(("nf4", "nf4-double"), "qlora"),
+}
 # options that only a model whose weights are there already is trained with
 FINE_TUNES = ("lora", "base_precision", "trainable_layers", "lisa", "task")
 
@@ -63,8 +68,6 @@ def tune_command(base: Options, gpus: Sequence[str], most: int) -> str:
 
 
 def _method(base: Options) -> str | None:
-    """The method of fine-tuning that a request states, None where it leaves it open."""
-    if base.lora is None:
-        return None
-    precision = base.base_precision or ""
-    return "qlora" if "nf4" in precision else "lora-int8" if precision == "int8" else "lora"
+    """The method of fine-tuning that a request states, None where it leaves it open or states a
+    base that no method has."""
+    return None if base.lora is None else _OF_BASE.get(base.base_precision)

@@ -64,7 +64,8 @@ class Fp8MlpInput(Mechanism):
 
         parts = [part for part, _ in parts_of(plan.model) if isinstance(part, Mlp | Moe)]
         if not parts or any(not part.gated or part.activation != "silu" for part in parts):
-            remedy = f"is of SwiGLU, which {plan.model.name} has not in all layers; leave it out"
+            name = plan.model.name
+            remedy = f"is of SwiGLU, which not all MLPs of {name} have; leave it out"
             raise PlanError("--fp8-mlp-input", None, remedy)
 
     def activated_bytes(self) -> float:

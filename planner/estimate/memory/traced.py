@@ -44,7 +44,8 @@ def saved(plan: Plan, c: Columns, part: Traced, gradients: bool) -> Array:
     if part.cast_saved is not None and eager.wide_stream(plan):
         # what ranks share of it is counted without autocast
         whole = counted(plan, c, *(getattr(part, name) for name in names))
-        every = every * counted(plan, c, part.cast_saved, part.cast_saved_bytes) / whole
+        cast = counted(plan, c, part.cast_saved, part.cast_saved_bytes)
+        every = np.where(whole > 0, every * cast / np.maximum(whole, 1.0), cast)
     adapter = plan.training.adapter
     shared = adapter is not None and not own_copy_bytes(plan, adapter)
     if gradients or shared or part.frozen_saved is None:

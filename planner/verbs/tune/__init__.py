@@ -184,16 +184,16 @@ def _variant(card: Card, method: Method, jobs: int) -> str | None:
         if each.name not in requested and method.pairs.items() < each.pairs.items()
     ]
     tried = _on_trainers(card.attempts(more), jobs)
-    fitting = []
-    for each, point in zip(
-        tried, answer([each.run(None) for each in tried], jobs=jobs), strict=True
-    ):
-        if point.report is not None and point.report.memory.fits:
-            fitting.append((run_of(card.data, point.report)[0] or 0.0, each.method))
+    points = answer([each.run(None) for each in tried], jobs=jobs)
+    fitting = [
+        (run_of(card.data, point.report)[0] or 0.0, each.method, point.report.memory.verdict)
+        for each, point in zip(tried, points, strict=True)
+        if point.report is not None and point.report.memory.fits
+    ]
     if not fitting:
         return None
-    seconds, fits = min(fitting, key=lambda pair: pair[0])
-    return f"--method {fits.name} fits ({fits.title}): {show(seconds / DAY_S, 'days')}"
+    seconds, other, verdict = min(fitting, key=lambda each: each[0])
+    return f"--method {other.name} {verdict} ({other.title}): {show(seconds / DAY_S, 'days')}"
 
 
 def _on_trainers(tried: Sequence[Attempt], jobs: int) -> list[Attempt]:
