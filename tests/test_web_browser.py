@@ -285,6 +285,29 @@ def test_each_kind_of_input_changes_the_answer_and_back_undoes_it(page: Page, ad
     assert state(page).get("pp") in ("1", "2", "4")  # what was passed on the way and is possible
 
 
+def test_an_answer_that_arrives_while_somebody_types_takes_nothing_back(
+    page: Page, address: str
+) -> None:
+    """The choices of the form come a moment after a change, perhaps between two keys of the next
+    field: what is typed stays until Enter, and Escape or leaving brings back what holds."""
+    go(page, address, FIXED)
+    person = Person(page)
+    person.type("Global batch size", "128")
+    field = page.get_by_role("textbox", name="Number of GPUs", exact=True)
+    field.click()
+    with page.expect_response(lambda response: "/page/form?" in response.url):
+        page.keyboard.type("1")
+    settled(page)
+    page.keyboard.type("6")
+    expect(field).to_have_value("16")
+    field.press("Enter")
+    expect(page).to_have_url(re.compile("gpus=16"))
+    settled(page)
+    page.keyboard.type("7")
+    field.press("Escape")
+    expect(field).to_have_value("16")
+
+
 def test_advice_is_applied_by_a_click_unless_it_is_of_before(page: Page, address: str) -> None:
     """Why it does not fit, and what helps (2). While newer figures are on their way the old ones
     are marked, and Apply on old advice undoes nothing."""

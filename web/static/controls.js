@@ -127,7 +127,12 @@ function anyNumber(select, label) {
   label.htmlFor = field.id;
   select.hidden = true;
   select.field = field;
+  const untyped = () => {
+    select.typing = false;
+    shownIn(select);
+  };
   const taken = () => {
+    select.typing = false;
     const value = inSequences(select, field.value.trim().replaceAll(",", ""));
     if (value === select.value || (value === "" && select.options[0]?.value !== "")) return shownIn(select);
     if (![...select.options].some((option) => option.value === value)) select.append(new Option(value, value));
@@ -135,12 +140,14 @@ function anyNumber(select, label) {
     select.dispatchEvent(new Event("change", { bubbles: true }));
   };
   field.addEventListener("focus", () => field.select());
+  field.addEventListener("input", () => (select.typing = true));
+  field.addEventListener("blur", untyped);
   field.addEventListener("change", (event) => {
     event.stopPropagation();
     taken();
   });
   field.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") shownIn(select);
+    if (event.key === "Escape") untyped();
     if (event.key !== "Enter") return;
     event.preventDefault();
     taken();
@@ -148,9 +155,10 @@ function anyNumber(select, label) {
   select.after(field);
 }
 
-// the plain field says what its list has chosen, grouped; "auto" stands behind it as long as it is empty
+// The plain field says what its list has chosen, grouped; "auto" stands behind it as long as it is empty. What
+// somebody is typing stays: an answer to an earlier change may arrive between two keys.
 function shownIn(select) {
-  if (!select.field) return;
+  if (!select.field || select.typing) return;
   const number = Number(select.value);
   select.field.value = select.value && Number.isFinite(number) ? number.toLocaleString("en-US") : select.value;
   const empty = select.options[0]?.value === "" ? select.options[0] : null;
