@@ -83,6 +83,7 @@ class _HostAndLike(TypedDict, total=False):
     search_offload: bool | None
     dp_bucket: float | str | None
     zeropp: str | None
+    transpose_weights: bool | None
     offload_modules: str | None
     nvme_read: float | str | None
     nvme_write: float | str | None

@@ -178,6 +178,12 @@ CONTEXT: dict[str, Given] = {
     "expert_load": EXPERTS,
     "expert_spread": EXPERTS,
     "fp8_mlp_input": {"model": "qwen3-0.6b", "stack": "megatron-core"},
+    "transpose_weights": {
+        "gpu": "h100",
+        "stack": "megatron-core",
+        "precision": "fp8-delayed",
+        "low_precision": "weights",
+    },
     # with room for 40 times the tokens memory limits the micro-batches
     "paged_stash": {**EXPERTS, "expert_load": 2.0, "capacity_factor": 40.0},
     "capacity_factor": {**EXPERTS, "capacity_factor": 40.0},

@@ -121,8 +121,10 @@ def test_launch_lines_say_how_many_gpus() -> None:
         assert expected or not values, text
 
 
-def test_megatron_bridge_may_keep_inputs_of_swiglu_in_fp8() -> None:
+def test_megatron_bridge_says_what_is_kept_in_fp8() -> None:
     model = "model:\n  num_layers: 2\n  hidden_size: 64\n  activation_func_fp8_input_store: true\n"
+    model += "  disable_parameter_transpose_cache: true\n"
     train = "train:\n  global_batch_size: 8\n  micro_batch_size: 1\n"
     ddp = "ddp:\n  use_distributed_optimizer: true\n"
-    assert formats.read({"recipe.yaml": model + train + ddp}).options["fp8_mlp_input"] is True
+    options = formats.read({"recipe.yaml": model + train + ddp}).options
+    assert (options["fp8_mlp_input"], options["transpose_weights"]) == (True, True)

@@ -17,12 +17,14 @@ from planner.estimate.layer import local_shape
 from planner.estimate.layer.dispatch import sent_bytes
 from planner.estimate.layer.gemm import gemm_s
 from planner.estimate.layer.matmul import casts_s, weight_gemms, weight_gemms_s
+from planner.estimate.layer.operators import copy_s
 from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import layer_activations
 from planner.estimate.memory.low_precision import copies_bytes
 from planner.estimate.sync import gathered_bytes
 from planner.formulas import casts
 from planner.inputs import catalog
+from planner.mechanisms.transpose_weights import TransposeWeights
 from planner.specs.adapters import AdapterSpec
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
@@ -141,6 +143,25 @@ def test_what_weights_take() -> None:
     )
     # under ZeRO-3 the copies are of what is gathered
     assert leaf(plan("mxfp8", stack="pytorch-fsdp"), "low_precision_copies", zero=3) == 0
+
+
+def test_weights_without_transposed_copies() -> None:
+    """One byte per weight on Hopper in place of two, for a read and a write in every backward
+    pass; nothing changes on Blackwell, nor for blocks, each layout of which has scales of its
+    own."""
+    for name, gpu, fewer in (
+        ("fp8-delayed", "h100-sxm5-80gb", True),
+        ("fp8-delayed", "gb300-279gb", False),
+        ("fp8-blockwise", "h100-sxm5-80gb", False),
+    ):
+        cached = plan(name, gpu, low_parts=("weights",))
+        again = plan(name, gpu, low_parts=("weights",), mechanisms=(TransposeWeights(),))
+        assert copies_bytes(cached) - copies_bytes(again) == pytest.approx(float(fewer))
+        weights = 8192 * (8192 * 2 + 8192 // 8 * 2 + 3 * 28672)
+        moved = copy_s(machine(cached), np.array([2.0 * weights * fewer]))[0]
+        (gemms, casts_), (others, more) = of_layer(cached), of_layer(again)
+        assert gemms == pytest.approx(others)
+        assert more - casts_ == pytest.approx(float(moved))
 
 
 def test_what_activations_take() -> None:

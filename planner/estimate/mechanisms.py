@@ -136,6 +136,18 @@ def replayed(plan: Plan) -> Replayed | None:
     return next((operators for operators in every if operators is not None), None)
 
 
+def transposes_again(plan: Plan) -> bool:
+    """Whether 8-bit weights are kept in one layout, where units multiply only the other in backward
+    and one scale serves both."""
+    recipe = plan.recipe
+    return (
+        recipe is not None
+        and not recipe.transposed
+        and recipe.copies(plan.cluster.gpu.architecture) > 1
+        and any(mechanism.transposes_again() for mechanism in plan.mechanisms)
+    )
+
+
 def gemm_streams(plan: Plan, c: Columns) -> Array:
     """Streams on which GEMMs run at once: one, or as many as a mechanism has where it acts."""
     streams: Array = 1.0

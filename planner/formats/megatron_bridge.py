@@ -49,6 +49,7 @@ TABLE = (
     Argument("grad-reduce-in-fp32", "grad_reduce_precision", words={True: None, False: "bf16"}),
     Argument("share-embeddings-and-output-weights", "model.tied_embeddings"),
     Argument("activation-func-fp8-input-store", "fp8_mlp_input"),
+    Argument("disable-parameter-transpose-cache", "transpose_weights"),
     Argument("peft.dim", "lora"),
     Argument("gated-linear-unit", "model.mlp", words={True: "gated", False: "plain"}),
 )

@@ -40,6 +40,15 @@ def cast_bytes(elements: Array, reads: Array, copies: Array, each_bytes: Array) 
 
 
 @formula(
+    unit="B", equation="2 N operand", source="own count: a transpose reads and writes every element"
+)
+def transposed_bytes(elements: Array, each_bytes: Array) -> Array:
+    """Bytes moved to transpose a matrix that is in 8 bit already. each_bytes: per element of a
+    copy."""
+    return 2.0 * elements * each_bytes
+
+
+@formula(
     unit="1",
     equation="2^-(m + 1)",
     source="IEEE 754 rounding to nearest: half of the last of m stored bits of a number's fraction",

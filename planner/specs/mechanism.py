@@ -340,6 +340,10 @@ class Mechanism:
         """Passes of a step over gradients; None: as many as without it."""
         return None
 
+    def transposes_again(self) -> bool:
+        """Whether every backward pass transposes 8-bit weights anew."""
+        return False
+
     def offloaded(self, leaf: str, mixing: float) -> float:
         """Share of a leaf of a layer's activations that --offload activations moves; without it,
         all of it. mixing: share of the layer's parts that mix tokens."""

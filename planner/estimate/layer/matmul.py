@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from planner.estimate import mechanisms
 from planner.estimate.layer.convolution import convolution_s
 from planner.estimate.layer.gemm import UNALIGNED_WEIGHT, Gemm, gemm_s
+from planner.estimate.layer.operators import copy_s
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import loops_experts
-from planner.formulas import kernels
+from planner.formulas import casts, kernels
 from planner.formulas.params import stream_of
 from planner.ledger import Array
 from planner.specs.parts import Moe, Product
@@ -166,6 +168,9 @@ def casts_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
 
     # the activation writes what the second GEMM of an MLP reads, and the gradients of the first
     inside = plan.casts_in_activation
-    return BothWays(
-        cast_s(p.k, inside and p.name == "mlp_out"), cast_s(p.n, inside and p.name == "mlp_in")
-    )
+    backward = cast_s(p.n, inside and p.name == "mlp_in")
+    if mechanisms.transposes_again(plan):
+        each = casts.operand_bytes(recipe.element, recipe.scale, recipe.block)
+        weights = share * p.batch * p.n * p.k
+        backward = backward + copy_s(m, casts.transposed_bytes(weights, each))
+    return BothWays(cast_s(p.k, inside and p.name == "mlp_out"), backward)

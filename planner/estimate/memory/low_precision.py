@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.estimate.mechanisms import transposes_again
 from planner.formulas import casts, memory
 from planner.specs.plan import Plan
 
@@ -12,7 +13,8 @@ def copies_bytes(plan: Plan) -> float:
     if recipe is None:
         return 0.0
     each = casts.operand_bytes(recipe.element, recipe.scale, recipe.block)
-    return float(memory.state_bytes(recipe.copies(plan.cluster.gpu.architecture), each, 1.0))
+    copies = 1.0 if transposes_again(plan) else recipe.copies(plan.cluster.gpu.architecture)
+    return float(memory.state_bytes(copies, each, 1.0))
 
 
 def narrow_share(plan: Plan) -> float:

@@ -46,12 +46,14 @@ class Training(TrainingSpec):
     # whose activations go to host memory with --offload activations; empty: all that are kept
     offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
     fp8_mlp_input: bool = False  # inputs of SwiGLU are kept for backward in FP8
+    transpose_weights: bool = False  # every backward pass transposes 8-bit weights
 
 
 # alike in both
 _OPTIONS = (
     *("hpz", "optimizer_in_backward", "cpu_update", "paged_stash", "trainable_layers"),
     *("ep_overlap", "dispatcher_sms", "shared_expert_overlap", "fp8_mlp_input"),
+    "transpose_weights",
     *("teacher_top_k", "teacher_gpus", "teacher_precision"),
 )
 

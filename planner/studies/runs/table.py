@@ -80,6 +80,8 @@ WORDS = (
     _word("fused_cross_entropy", "loss_kernel", words={"1": "fused"}),
     _word("liger", "loss_kernel", words={"fused_linear_ce": "fused-linear"}),
     _word("expandable_segments", words=_SWITCH),
+    _word("fp8_mlp_input", words=_ON),
+    _word("transpose_weights", words=_ON),
     _word("optimizer_in_bwd", "optimizer_in_backward", words=_ON),
     _word("rank", "lora"),
     _word("quant", "base_precision", words=_BASES),
