@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.estimate.mechanisms import dispatch_overlap
+from planner.estimate.mechanisms import dispatch_overlap, transposes_again
 from planner.formulas.divisors import divisors
 from planner.formulas.stages import largest_chunk, stated_chunks
 from planner.inputs import catalog
@@ -319,6 +319,10 @@ def _precisions(plan: Plan, speed: bool, memory: bool) -> list[Change]:
     if memory and plan.recipe and stack.weight_copies and not plan.is_low("weights"):
         kept = "+".join((*(training.low_parts or ()), "weights"))
         out.append(Change(f"weights kept in {plan.precision}", {"low_precision": kept}))
+    turned = plan.recipe is not None and plan.recipe.transposes(gpu.architecture)
+    if memory and turned and has(plan.stack, "transpose_weights") and not transposes_again(plan):
+        again: Update = {"transpose_weights": True}
+        out.append(Change("8-bit weights transposed in every backward pass", again))
     return out
 
 

@@ -137,15 +137,10 @@ def replayed(plan: Plan) -> Replayed | None:
 
 
 def transposes_again(plan: Plan) -> bool:
-    """Whether 8-bit weights are kept in one layout, where units multiply only the other in backward
-    and one scale serves both."""
+    """Whether 8-bit weights are kept in one layout, and the other is made of it in backward."""
     recipe = plan.recipe
-    return (
-        recipe is not None
-        and not recipe.transposed
-        and recipe.copies(plan.cluster.gpu.architecture) > 1
-        and any(mechanism.transposes_again() for mechanism in plan.mechanisms)
-    )
+    turned = recipe is not None and recipe.transposes(plan.cluster.gpu.architecture)
+    return turned and any(mechanism.transposes_again() for mechanism in plan.mechanisms)
 
 
 def gemm_streams(plan: Plan, c: Columns) -> Array:

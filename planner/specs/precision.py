@@ -34,7 +34,12 @@ class Recipe:
 
     def copies(self, architecture: str) -> float:
         """Copies of a tensor that the GEMMs of a layer read, forward and for gradients."""
-        return 2.0 if self.transposed or architecture in _ONE_LAYOUT else 1.0
+        return 2.0 if self.transposed or self.transposes(architecture) else 1.0
+
+    def transposes(self, architecture: str) -> bool:
+        """Whether the second copy is the first one transposed: units of the GPU multiply one
+        layout, and the scale of a tensor serves both."""
+        return not self.transposed and architecture in _ONE_LAYOUT
 
 
 # 8-bit units that only multiply rows by columns, so that gradients need transposed copies
