@@ -101,9 +101,7 @@ def _experts(shape: LayerShape, moe: Moe, share: float, trained: float) -> Itera
         at_once, times = 1.0 + 0.0 * local, share * local
     sizes = {"expert_in": (moe.inputs * f, h), "expert_out": (h, f)}
     for name, (n, k) in sizes.items():
-        yield Gemm(
-            name, rows, n, k, at_once, per_layer=times, routed=True, weight_gradient=trained
-        )
+        yield Gemm(name, rows, n, k, at_once, per_layer=times, routed=True, weight_gradient=trained)
 
 
 def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
