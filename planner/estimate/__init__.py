@@ -166,6 +166,11 @@ class Outline:
         fits = (self.fits, self.host_fits, self.drive_fits)
         return Estimates(self.plan, self.table, time, self.peaks, *fits)
 
+    @property
+    def evaluated(self) -> Estimates | None:
+        """All layouts in full, where something asked for that before."""
+        return self.__dict__.get("whole")
+
     def full(self, rows: Array) -> Estimates:
         """Everything of some layouts, evaluated as `evaluate` does."""
         table = self.rows(np.asarray(rows))

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.estimate.machine import Machine
 from planner.formulas import collectives
-from planner.ledger import Array
+from planner.ledger import Array, is_recording
 from planner.specs.cluster import Tiers
 
 
@@ -208,6 +208,8 @@ def _pass(
     start_s: Array = 0.0,
     switch: bool = False,
 ) -> Array:
+    if not np.any(group.ranks > 1) and not is_recording():  # as of most layouts in data parallelism
+        return 0.0 * (group.ranks + tensor_bytes)
     base_s = m.intra_base + start_s
     inside = np.minimum(group.ranks, group.ranks_per_node)
     bandwidth = intra_bandwidth(m, inside, intra_frac, m.intra_two_rank)

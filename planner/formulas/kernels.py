@@ -18,6 +18,14 @@ _SPLITS = np.array([1.0, 4.0, 16.0])
 _LARGEST_TILE = 256.0 * 128.0
 _K_STEP = 32.0  # inner dimension is processed in steps of this many elements
 _PARTIAL_BYTES = 4.0  # partial sums are kept in fp32
+
+# what of them depends on no GEMM: it is evaluated some 20 times for every table of layouts
+_ROWS, _COLUMNS = np.ascontiguousarray(_TILES.T)
+_PER_K = 2 * _ROWS * _COLUMNS  # FLOP of a tile per inner element
+_OF_LARGEST = _ROWS * _COLUMNS / _LARGEST_TILE
+_PARTS = _SPLITS[:, None]
+_STEPS = _PARTS * _K_STEP
+_SUMS = np.where(_SPLITS > 1, _PARTIAL_BYTES * (_SPLITS + 1), 0.0)  # bytes of sums per result
 # widest load of one thread; rows that do not start on it cannot feed tensor cores at full speed
 _LOAD_BYTES = 16.0
 
@@ -88,8 +96,6 @@ def gemm_s(
     holds the gap to the next kernel of a stream: the tables time several GEMMs back to back.
     """
     m, n, k, batch = (np.asarray(x, float) for x in (m, n, k, batch))
-    rows, columns = _TILES.T
-    area = rows * columns
     bandwidth = np.asarray(memory_bytes_per_s * memory_frac, float)
 
     def wide(x: Array) -> Array:  # adds axes for parts and tiles behind the axes of GEMMs
@@ -97,17 +103,13 @@ def gemm_s(
 
     units, soft = wide(compute_units), wide(wave_softness)
     unit_rate = wide(rate_flop_per_s * efficiency * alignment) / units
-    flop_s = (
-        2 * area / (unit_rate * (area / _LARGEST_TILE) ** wide(tile_exponent))
-    )  # per inner element
-    tiles = wide(batch) * np.ceil(wide(m) / rows) * np.ceil(wide(n) / columns)
-    parts = _SPLITS[:, None]
-    full = tiles * parts / units  # whole tiles are divided last: exact where they fill the units
+    flop_s = _PER_K / (unit_rate * _OF_LARGEST ** wide(tile_exponent))  # per inner element
+    tiles = wide(batch) * np.ceil(wide(m) / _ROWS) * np.ceil(wide(n) / _COLUMNS)
+    full = tiles * _PARTS / units  # whole tiles are divided last: exact where they fill the units
     waves = soft * np.maximum(full, 1.0) + (1 - soft) * np.ceil(full)
-    inner = np.ceil(wide(k) / (parts * _K_STEP)) * _K_STEP
+    inner = np.ceil(wide(k) / _STEPS) * _K_STEP
     split = (waves * (inner * flop_s + wide(tile_overhead_s))).min(axis=-1)
-    sums = np.where(_SPLITS > 1, _PARTIAL_BYTES * (_SPLITS + 1), 0.0)
-    compute = (split + sums * (batch * m * n / bandwidth)[..., None]).min(axis=-1)
+    compute = (split + _SUMS * (batch * m * n / bandwidth)[..., None]).min(axis=-1)
     memory = (batch * (input_bytes * (m * k + n * k) + 2.0 * m * n) + extra_bytes) / bandwidth
     return np.sqrt(np.sqrt(np.square(np.square(compute)) + np.square(np.square(memory)))) + launch_s
 

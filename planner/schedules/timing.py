@@ -88,11 +88,18 @@ class Timing:
     makespan: Array  # from the first start to the last end
     start: Array  # of the first action of each rank
     end: Array  # of the last one, with what follows it
-    busy: Array
-    ends: (
-        Array | None
-    )  # (nodes, rows) of the computing, without the send that may follow, when kept
-    takes: Array | None
+    program: Program
+    durations: Durations
+    # (nodes, rows) of the computing, without the send that may follow, when kept
+    ends: Array | None = None
+    takes: Array | None = None
+
+    @functools.cached_property
+    def busy(self) -> Array:
+        """Seconds in which each rank computes; a search of layouts does not ask for them."""
+        rows = self.start.shape[1]
+        takes, _ = _tables(self.program, self.durations, slice(0, rows))
+        return _busy(self.program, takes, rows)
 
     @property
     def span(self) -> Array:
@@ -261,7 +268,7 @@ def timed(program: Program, d: Durations, keep: bool = False) -> Timing:
     rows = _rows(program, d)
     block = rows if keep else _BLOCK
     shape = (program.ranks, rows)
-    start, end, busy = np.empty(shape), np.empty(shape), np.empty(shape)
+    start, end = np.empty(shape), np.empty(shape)
     ends = takes = lags = None
     for at in range(0, rows, block):
         part = slice(at, min(at + block, rows))
@@ -271,13 +278,11 @@ def timed(program: Program, d: Durations, keep: bool = False) -> Timing:
             start[:, part] -= lags[program.sends[:, program.first]].sum(axis=0)
         start[:, part] = np.where((program.first == 0)[:, None], 0.0, start[:, part])
         end[:, part] = ends[program.last] + _spread(d.tail, program.ranks, part)
-        busy[:, part] = _busy(program, takes, part.stop - at)
+    makespan = end.max(axis=0) - start.min(axis=0)
     if keep and ends is not None and takes is not None and lags is not None:
         ends = ends - lags[program.sends].sum(axis=0) if d.blocking else ends
-        return Timing(
-            end.max(axis=0) - start.min(axis=0), start, end, busy, ends, takes[program.takes]
-        )
-    return Timing(end.max(axis=0) - start.min(axis=0), start, end, busy, None, None)
+        return Timing(makespan, start, end, program, d, ends, takes[program.takes])
+    return Timing(makespan, start, end, program, d)
 
 
 def _rows(program: Program, d: Durations) -> int:
@@ -293,7 +298,10 @@ def _rows(program: Program, d: Durations) -> int:
         "pair_frac": 1,
     }
     for name, count in per.items():
-        value = np.asarray(getattr(d, name), dtype=float)
+        given = getattr(d, name)
+        if isinstance(given, float) and 0 <= given < np.inf:  # as most are
+            continue
+        value = np.asarray(given, dtype=float)
         if value.ndim and value.shape[0] not in (1, count):
             raise PlanError(
                 name, value.shape, f"must be one number or one per stage or rank, {count} here"
@@ -301,7 +309,7 @@ def _rows(program: Program, d: Durations) -> int:
         if value.ndim > 2 or not np.all(np.isfinite(value)) or np.any(value < 0):
             raise PlanError(
                 name,
-                getattr(d, name),
+                given,
                 "must be finite, not negative, of shape (stages,) or (stages, rows)",
             )
         if value.ndim == 2 and value.shape[1] != 1:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.estimate import Estimates
 from planner.estimate.factored import Space
 from planner.ledger import Array
 from planner.search import allowed_layouts
@@ -48,6 +49,7 @@ class Allowed:
     space: Space
     rows: Array
     most: float = np.inf  # seconds beyond which no layout is wanted
+    open: bool = True  # whether other free options may be tried
 
     @property
     def count(self) -> int:
@@ -68,10 +70,12 @@ class Best:
 
     plan: Plan
     table: Columns  # one row, with its global batch
-    near: Listed  # layouts that may be better with other free options; see `software.listed`
+    # layouts that may be better with other free options, see `software.listed`; None: none is tried
+    near: Listed | None
     fits: bool
     evaluated: int  # layouts
     rank: Rank  # of several plans the least is taken
+    known: Estimates | None  # in full, where it is the only layout
 
 
 # ------------------------------------------------------------------------------ what plans share
@@ -221,6 +225,7 @@ def best_of_each(plans: Sequence[Allowed]) -> list[Best | None]:
     if estimates is None:
         return [None] * len(plans)
     owner = owner_of_row[kept.rows][estimates.space.row]
+    known = estimates.evaluated if estimates.space.count == 1 else None
     counts = np.bincount(owner, minlength=len(plans))
     parts = np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1])
     out: list[Best | None] = []
@@ -230,8 +235,8 @@ def best_of_each(plans: Sequence[Allowed]) -> list[Best | None]:
             continue
         taken = choice(estimates, layouts)
         table = estimates.rows(np.array([taken.row]))
-        others = listed(estimates, taken, layouts)
-        out.append(Best(each.plan, table, others, taken.fits, len(layouts), taken.rank))
+        others = listed(estimates, taken, layouts) if each.open else None
+        out.append(Best(each.plan, table, others, taken.fits, len(layouts), taken.rank, known))
     return out
 
 

@@ -184,6 +184,7 @@ class _Search:
             self.open = False
             return None
         near = self.best.near
+        assert near is not None  # of an open search
         self.looked |= {near.table.layout(i) for i in range(len(near.table))}
         return Settling(self.best.plan.chosen, near, self.best.rank)
 
@@ -197,7 +198,8 @@ def _run(searches: Sequence[tuple[_Search, Sequence[_Search]]], keys: Keys) -> N
         if isinstance(space, Allowed) and space.count:
             search.most = wanted_s(space.plan, _best_of(request))
             few = search.open and space.count <= FEW_LAYOUTS
-            limited = dataclasses.replace(space, most=np.inf if few else far_s(search.most))
+            most = np.inf if few else far_s(search.most)
+            limited = dataclasses.replace(space, most=most, open=search.open)
             of_keys.append((keys.of(space.plan), search, limited))
     best = evaluated(_least_limited((key, start) for key, _, start in of_keys))
     for key, search, start in of_keys:
@@ -209,8 +211,9 @@ def _least_limited(spaces: Iterable[tuple[Key, Allowed]]) -> dict[Key, Allowed]:
     """Of equal plans, whose requests differ in their other stacks, the one that wants most."""
     out: dict[Key, Allowed] = {}
     for key, space in spaces:
-        if key not in out or space.most > out[key].most:
-            out[key] = space
+        known = out.setdefault(key, space)
+        most, open_ = max(known.most, space.most), known.open or space.open
+        out[key] = dataclasses.replace(known, most=most, open=open_)
     return out
 
 
@@ -232,17 +235,16 @@ def _drop_the_far(searches: Sequence[Sequence[_Search]], keys: Keys) -> None:
             search.most = wanted_s(search.plan, best)
             if search.open:
                 open_.append((search, best))
-    alike: dict[Hashable, list[tuple[_Search, Best]]] = {}
+    alike: dict[Hashable, list[tuple[_Search, Behind]]] = {}
     for search, best in open_:
         mine = search.best
-        if isinstance(mine, Best) and mine.rank[0] == ENOUGH and search.is_far(best):
-            alike.setdefault(keys.estimate(search.plan), []).append((search, mine))
+        if not isinstance(mine, Best) or mine.near is None:
+            continue
+        if mine.rank[0] == ENOUGH and search.is_far(best):
+            behind = Behind(mine.plan.chosen, mine.near.table, mine.rank[1], search.most)
+            alike.setdefault(keys.estimate(search.plan), []).append((search, behind))
     for members in alike.values():
-        behind = [
-            Behind(mine.plan.chosen, mine.near.table, mine.rank[1], search.most)
-            for search, mine in members
-        ]
-        times = reach(members[0][0].plan, behind)
+        times = reach(members[0][0].plan, [behind for _, behind in members])
         for (search, _), reached in zip(members, times, strict=True):
             search.reach = reached
     for search, best in open_:
@@ -355,11 +357,15 @@ def _count(request: Sequence[_Search]) -> int:
 
 
 def _full(best: Sequence[Best], keys: Keys) -> Iterator[Estimates]:
-    """Full estimates of the chosen rows, evaluated together where plans allow."""
+    """Full estimates of the chosen rows, evaluated together where plans allow, and where nothing
+    has evaluated them before."""
     alike: dict[Hashable, list[int]] = {}
-    for i, entry in enumerate(best):
-        alike.setdefault(keys.estimate(entry.plan), []).append(i)
     out: dict[int, Estimates] = {}
+    for i, entry in enumerate(best):
+        if entry.known is not None:
+            out[i] = one_row(entry.known, 0, entry.plan)
+        else:
+            alike.setdefault(keys.estimate(entry.plan), []).append(i)
     for members in alike.values():
         whole = evaluate(best[members[0]].plan, joined([best[i].table for i in members]))
         out.update((i, one_row(whole, row, best[i].plan)) for row, i in enumerate(members))

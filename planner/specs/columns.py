@@ -183,7 +183,11 @@ COLUMNS = tuple(field.name for field in fields(Columns) if field.name != "global
 
 
 def _is_one_of(column: Array, known: Sequence[str], names: Sequence[str]) -> Array:
-    return functools.reduce(operator.or_, (column == known.index(name) for name in names))
+    first, *others = names
+    out: Array = column == known.index(first)
+    for name in others:
+        out = out | (column == known.index(name))
+    return out
 
 
 def to_row(layout: Layout) -> list[float]:

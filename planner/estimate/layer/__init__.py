@@ -250,7 +250,8 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     gemms: Array = 0.0
     cast = BothWays[Array](0.0, 0.0)
     flop: Ledger = {}
-    for p in weight_gemms(shape):
+    products = tuple(weight_gemms(shape))
+    for p in products:
         with section(p.name):
             each = weight_gemms_s(shape.plan, m, p)
         name = f"matmul/{p.name}"  # parts of one type, differently shaped, share it
@@ -274,7 +275,7 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     backward |= {"attention/core": core.backward, **under("memory_bound", light.backward)}
     if shape.plan.recipe is not None:
         forward["memory_bound/casts"], backward["memory_bound/casts"] = cast.forward, cast.backward
-    backward["memory_bound/weights"] = weight_traffic_s(m, weight_gemms(shape))
+    backward["memory_bound/weights"] = weight_traffic_s(m, products)
     if adapters is not None:  # nothing accumulates of what is frozen
         backward["memory_bound/weights"] = 0.0 * shape.tokens
         forward["memory_bound/adapters"] = adapters.operators.forward

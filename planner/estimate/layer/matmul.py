@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -41,11 +40,9 @@ def weight_gemms(shape: LayerShape) -> Iterator[Gemm]:
     for (gemms, trained), count in counts.items():
         share = count / shape.mix.layers
         if isinstance(gemms, Moe):
-            for gemm in _experts(shape, gemms, share):
-                yield replace(gemm, weight_gradient=trained)
+            yield from _experts(shape, gemms, share, trained)
         else:
-            gemm = _gemm(shape, gemms, joins[gemms[0].join], share)
-            yield replace(gemm, weight_gradient=trained)
+            yield _gemm(shape, gemms, joins[gemms[0].join], share, trained)
 
 
 def _joins(plan: Plan) -> dict[str, bool]:
@@ -64,7 +61,9 @@ def _fused(products: Iterator[Product], joins: dict[str, bool]) -> Iterator[tupl
             yield from ((product,) for product in members)
 
 
-def _gemm(shape: LayerShape, products: tuple[Product, ...], joined: bool, share: float) -> Gemm:
+def _gemm(
+    shape: LayerShape, products: tuple[Product, ...], joined: bool, share: float, trained: float
+) -> Gemm:
     """One GEMM of products that read the same, their columns side by side."""
     first, t = products[0], shape.tp
     columns = sum(p.n.local(t) * (p.times if joined else 1) for p in products)
@@ -84,6 +83,7 @@ def _gemm(shape: LayerShape, products: tuple[Product, ...], joined: bool, share:
         taps=float(first.taps),
         read=_read(shape, first),
         input_gradient=first.input_gradient,
+        weight_gradient=trained,
     )
 
 
@@ -94,15 +94,16 @@ def _read(shape: LayerShape, product: Product) -> Array | None:
     return None if product.read is None else shape.micro_batch * float(product.read)
 
 
-def _experts(shape: LayerShape, moe: Moe, share: float) -> Iterator[Gemm]:
+def _experts(shape: LayerShape, moe: Moe, share: float, trained: float) -> Iterator[Gemm]:
     local = shape.experts
     rows = np.maximum(shape.routed / local, 1.0)
     h, f = float(moe.read(shape.plan.model.hidden)), moe.ffn_hidden / shape.etp
     at_once, times = local, share
     if loops_experts(shape.plan):
         at_once, times = 1.0 + 0.0 * local, share * local
-    yield Gemm("expert_in", rows, moe.inputs * f, h, at_once, per_layer=times, routed=True)
-    yield Gemm("expert_out", rows, h, f, at_once, per_layer=times, routed=True)
+    sizes = {"expert_in": (moe.inputs * f, h), "expert_out": (h, f)}
+    for name, (n, k) in sizes.items():
+        yield Gemm(name, rows, n, k, at_once, per_layer=times, routed=True, weight_gradient=trained)
 
 
 def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:

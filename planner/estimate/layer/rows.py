@@ -79,7 +79,8 @@ def combinations_of(
 
 def _spread(leaf: Array, back: Array | None, rows: int) -> Array:
     """Values per distinct combination to values per row."""
-    if back is None or not np.ndim(leaf) or np.shape(leaf)[0] == 1 != len(back):
+    shape = getattr(leaf, "shape", ())  # np.shape takes five times as long
+    if back is None or not shape or shape[0] == 1 != len(back):
         return leaf + np.zeros(rows)
     return leaf[back]
 
