@@ -170,8 +170,8 @@ class Tuning(Doubted):
     on_trainer: Annotated[
         str | None,
         key(
-            "that method, or of none the one that is the least short, on another stack: where the"
-            " Trainer of transformers does not run it, or it does not fit there; else null"
+            "that method, or of none the one that is the least short, on another stack: where TRL"
+            " does not run it, or it does not fit there; else null"
         ),
     ]
     variant: Annotated[
