@@ -21,6 +21,7 @@ import shlex
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from planner import studies
 from planner.inputs.options import read_options
 from planner.rl.documents import Reinforcement
 from planner.rl.options import RlOptions
-from planner.rl.verb import rl
+from planner.rl.verb import rl, step_of
 from planner.specs.base import PlanError
 from planner.specs.options import Options, options_of_command, rows
 from planner.specs.options.row import flag
@@ -89,11 +90,16 @@ class Answered:
     step: Step
     answer: Reinforcement
 
-    @property
+    @cached_property
     def predicted(self) -> dict[str, float]:
-        """Seconds by phase, and of the step."""
-        out = {"step": self.answer.step_s}
-        for phase in self.answer.phases:
+        """Seconds by phase, and of the step; also of one that is said not to fit, as it ran."""
+        if self.answer.step_s is None:
+            settings, options = self.step.request()
+            ran = step_of(settings, options).step
+            out, phases = {"step": ran.seconds}, ran.phases
+        else:
+            out, phases = {"step": self.answer.step_s}, self.answer.phases
+        for phase in phases:
             name = _OF_PHASE.get(phase.name, phase.name)
             out[name] = out.get(name, 0.0) + phase.seconds
         return out

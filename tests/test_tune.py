@@ -365,7 +365,7 @@ def test_what_the_trainer_does_not_run_says_so_and_why() -> None:
 
 
 def test_one_gpu_takes_unsloth_where_the_trainer_does_not_fit() -> None:
-    given = {"model": "qwen2.5-14b", "gpu": "rtx4090", "seq_len": 12288, "stack_defaults": True}
+    given = {"model": "qwen2.5-14b", "gpu": "rtx4090", "seq_len": 20480, "stack_defaults": True}
     given |= {"micro_batch": 1, "global_batch": 1}
     answer = tune(TuneOptions(method="qlora"), given)
     assert answer.methods[0].stack == "unsloth"
@@ -462,7 +462,7 @@ def test_the_choices_are_the_best_of_all_cards_that_fit_within_the_limits() -> N
     assert document.cards[fastest.place] == times[min(times)]
     assert smallest.gpus == min(card.gpus for card, _ in within)
     assert answered_within(document)
-    nothing = tune(_BRIEF, given, Limits(max_gpus=2, days=0.001, budget=0.01))
+    nothing = tune(_BRIEF, given, Limits(max_gpus=2, days=0.001, budget=0.001))
     assert not answered_within(nothing)
     assert view(nothing).verdict.startswith("nothing is likely within")
 
@@ -472,7 +472,7 @@ def test_with_sure_each_cell_is_likely_at_the_slow_end() -> None:
     given = {**SMALL, "gpu": ["rtx4090", "a100"]}
     counts = {}
     for sure in (False, True):
-        limits = Limits(max_gpus=4, days=300 / 86400, sure=sure)
+        limits = Limits(max_gpus=4, days=250 / 86400, sure=sure)
         document = tune(TuneOptions(jobs=1, method="lora"), given, limits)
         cells = [str(row[1]) for row in view(document).blocks[0].rows]
         counts[sure] = [int(cell.split(" x ")[0]) for cell in cells]

@@ -283,8 +283,8 @@ def _elsewhere(
             does = "takes" if row.fits else "fits and takes"
             words.append(f"{row.name} {does} {show(other[0] / DAY_S, 'days')} with {_flag(other)}")
     lead = (
-        "methods run on TRL (as of 1.16; earlier trainers where it lacks a loss or an objective), on"
-        " one GPU on Unsloth or torchtune where they fit there alone (set --stack)"
+        "methods run on TRL (1.16; earlier trainers where it lacks a loss or an objective), on one"
+        " GPU on Unsloth or torchtune where they fit there alone (set --stack)"
     )
     return ["; ".join([lead, *words]), *_beside(rows, points, data, jobs)]
 
