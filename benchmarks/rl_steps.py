@@ -96,12 +96,14 @@ class Answered:
         if self.answer.step_s is None:
             settings, options = self.step.request()
             ran = step_of(settings, options).step
-            out, phases = {"step": ran.seconds}, ran.phases
+            whole, phases = ran.seconds, [(each.name, each.seconds) for each in ran.phases]
         else:
-            out, phases = {"step": self.answer.step_s}, self.answer.phases
-        for phase in phases:
-            name = _OF_PHASE.get(phase.name, phase.name)
-            out[name] = out.get(name, 0.0) + phase.seconds
+            whole = self.answer.step_s
+            phases = [(each.name, each.seconds or 0.0) for each in self.answer.phases]
+        out = {"step": whole}
+        for phase, seconds in phases:
+            name = _OF_PHASE.get(phase, phase)
+            out[name] = out.get(name, 0.0) + seconds
         return out
 
     def error(self, part: str) -> float | None:

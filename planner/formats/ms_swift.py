@@ -60,6 +60,7 @@ _EXCESS = Argument(
         "right": "truncate",
         "left": "truncate",
         "truncation_left": "truncate",
+        "split": "split",
     },
     default="delete",
 )

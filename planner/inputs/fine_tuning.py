@@ -22,8 +22,8 @@ PROGRAMS = {
 TRAINERS = tuple(itertools.chain(*PROGRAMS.values()))
 ALONE = ("unsloth", "torchtune")  # that people take on one GPU where the Trainer does not fit
 PERSONAL = (*TRAINERS, *ALONE)
-# programs whose answers stand beside it, on one GPU and on several: transformers' Trainer as PEFT's
-# guide has it, trainers that keep logits and cast nothing (LLaMA-Factory, ms-swift, Axolotl), others
+# programs whose answers stand beside it, on one GPU and on several: transformers' Trainer with
+# PEFT's preparation, LLaMA-Factory for those that keep logits and cast nothing, and others
 BESIDE_ALONE = ("hf-trainer", "llama-factory-ddp", *ALONE)
 BESIDE = ("hf-trainer", "hf-fsdp", "hf-deepspeed", "torchtune")
 USUAL_SEQUENCE = 2048  # a choice: what fits most chat data, and most recipes take

@@ -414,6 +414,7 @@ def _data_of(data: Data) -> TuneData:
         sigma=None if lengths is None else lengths.sigma,
         packing=None if lengths is None else lengths.packing,
         dropped_frac=data.dropped_frac,
+        excess=None if lengths is None else lengths.excess,
         sequences=data.sequences,
         useful_tokens=data.useful_tokens,
     )
