@@ -199,7 +199,7 @@ def pairs(answered: Sequence[Answered]) -> Block:
             if abs(measured - 1) <= _ALIKE or first.step.setting == second.step.setting:
                 continue
             count += 1
-            if (second.answer.step_s > first.answer.step_s) == (measured > 1):
+            if (second.predicted["step"] > first.predicted["step"]) == (measured > 1):
                 right += 1
             else:
                 wrong.append(f"{first.step.id} {second.step.id}")
