@@ -21,6 +21,7 @@ import shlex
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from planner import studies
 from planner.inputs.options import read_options
 from planner.rl.documents import Reinforcement
 from planner.rl.options import RlOptions
-from planner.rl.verb import rl
+from planner.rl.verb import rl, step_of
 from planner.specs.base import PlanError
 from planner.specs.options import Options, options_of_command, rows
 from planner.specs.options.row import flag
@@ -89,13 +90,20 @@ class Answered:
     step: Step
     answer: Reinforcement
 
-    @property
+    @cached_property
     def predicted(self) -> dict[str, float]:
-        """Seconds by phase, and of the step."""
-        out = {"step": self.answer.step_s}
-        for phase in self.answer.phases:
-            name = _OF_PHASE.get(phase.name, phase.name)
-            out[name] = out.get(name, 0.0) + phase.seconds
+        """Seconds by phase, and of the step; also of one that is said not to fit, as it ran."""
+        if self.answer.step_s is None:
+            settings, options = self.step.request()
+            ran = step_of(settings, options).step
+            whole, phases = ran.seconds, [(each.name, each.seconds) for each in ran.phases]
+        else:
+            whole = self.answer.step_s
+            phases = [(each.name, each.seconds or 0.0) for each in self.answer.phases]
+        out = {"step": whole}
+        for phase, seconds in phases:
+            name = _OF_PHASE.get(phase, phase)
+            out[name] = out.get(name, 0.0) + seconds
         return out
 
     def error(self, part: str) -> float | None:
@@ -191,7 +199,7 @@ def pairs(answered: Sequence[Answered]) -> Block:
             if abs(measured - 1) <= _ALIKE or first.step.setting == second.step.setting:
                 continue
             count += 1
-            if (second.answer.step_s > first.answer.step_s) == (measured > 1):
+            if (second.predicted["step"] > first.predicted["step"]) == (measured > 1):
                 right += 1
             else:
                 wrong.append(f"{first.step.id} {second.step.id}")

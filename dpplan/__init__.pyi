@@ -172,7 +172,8 @@ class _SeqLenAndLike(TypedDict, total=False):
     lengths: str | None
     length_mean: float | str | None
     length_sigma: float | None
-    excess_length: Literal['truncate', 'drop'] | None
+    excess_length: Literal['truncate', 'drop', 'split'] | None
+    short_length: int | str | None
     packing: Literal['padded', 'longest', 'bucketed', 'packed'] | None
 
 class _ExpandableSegmentsAndLike(TypedDict, total=False):

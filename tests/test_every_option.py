@@ -246,6 +246,7 @@ CONTEXT: dict[str, Given] = {
     "slow_factor": {"slow_hosts": "5%"},
     "length_sigma": {"length_mean": 300.0},
     "excess_length": {"length_mean": 300.0},
+    "short_length": {"length_mean": 300.0},
     "packing": {"length_mean": 300.0},
     "longest_row": {"length_mean": 50.0, "packing": "longest", "longest_row": 64},
     "task": {"task": "dpo", "micro_batch": 2},

@@ -160,12 +160,18 @@ _TUNED = {
 SAYS |= {
     "hf-trainer": _TRAINED,
     "trl": {**_TRAINED, **_BY_TRL},
-    "ms-swift": {**_TRAINED, **_BY_TRL, "zero": (3,), "reference": (None,), **_EXCESS},
+    "ms-swift": {
+        **_TRAINED,
+        **_BY_TRL,
+        "zero": (3,),
+        "reference": (None,),
+        "excess_length": ("truncate", "drop", "split"),
+    },
     "torchtune": {**_TRAINED, **_TUNED, "zero": (3,)},
 }
 _PAIRS = {**_BY_TRL, "task": ("dpo", "kto", "orpo", "simpo")}
 SAYS |= {
-    "axolotl": {**_FAMILY, **_PAIRS, "zero": (2, 3), **_EXCESS},
+    "axolotl": {**_FAMILY, **_PAIRS, "zero": (2, 3), **_EXCESS, "short_length": (None, 32)},
     "llama-factory": {
         **_FAMILY,
         **_PAIRS,

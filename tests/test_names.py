@@ -50,7 +50,7 @@ from planner.specs.layout import SCHEDULES
         ("models", "google/flan-t5-xxl", "flan-t5-xxl"),
         ("stacks", "Megatron-LM", "megatron-core"),
         ("stacks", "FSDP2", "pytorch-fsdp"),
-        ("stacks", "trl-fsdp", "hf-fsdp"),
+        ("stacks", "accelerate-fsdp", "hf-fsdp"),
         ("stacks", "xtuner-deepspeed", "hf-deepspeed"),
         ("stacks", "Megatron-SWIFT", "megatron-core"),
         ("stacks", "Primus-torchtitan", "torchtitan"),

@@ -91,9 +91,26 @@ def test_an_engine_without_room_for_a_sequence_has_no_time() -> None:
     answer = rl(RlOptions(framework="trl"), small)
     assert not answer.fits
     assert (answer.step_s, answer.step_low_s, answer.usd_per_1000_steps) == (None, None, None)
-    assert [p.seconds for p in answer.phases if p.name == "generation"] == [None]
-    assert "has no time" in view(answer).verdict
+    assert {phase.seconds for phase in answer.phases} == {None}
+    assert (
+        "an engine has no room for a sequence, so that a step has no time" in view(answer).verdict
+    )
     assert all(change.fits and change.step_change_frac is None for change in answer.changes)
+
+
+def test_a_step_that_does_not_fit_has_no_times() -> None:
+    """Engines have room, training has not: no time is printed of a step that cannot run."""
+    answer = rl(RlOptions(), {"model": "qwen2.5-72b", "gpu": "h100", "gpus": 8})
+    assert not answer.fits
+    assert answer.generation.slots >= 1
+    assert (answer.step_s, answer.step_high_s, answer.usd_per_1000_steps) == (None, None, None)
+    assert {phase.seconds for phase in answer.phases} == {None}
+    assert all(split.step_s is None for split in answer.splits if not split.fits)
+    shown = view(answer)
+    assert "so that a step has no time" in shown.verdict
+    assert not any("time" in block.header for block in shown.blocks if block.title == "Phases")
+    assert all(change.step_change_frac is None for change in answer.changes)
+    assert all(change.step_s > 0 for change in answer.changes)
 
 
 def test_adapters_or_the_host_make_a_step_fit() -> None:

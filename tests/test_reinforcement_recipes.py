@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -229,13 +230,6 @@ def test_ulysses_of_verl_is_one_rule_for_scripts_and_options(tmp_path: Path) -> 
     assert "it has ulysses" in refused.stderr
 
 
-def test_lengths_of_a_script_that_are_no_numbers_are_not_guessed(tmp_path: Path) -> None:
-    script = VERL.format(offload="False").replace(
-        "max_response_length=512", "max_response_length=x"
-    )
-    assert planned(tmp_path, script)["work"]["longest_tokens"] != 512
-
-
 @pytest.mark.parametrize(
     ("name", "title"), [("sglang", "SGLang"), ("hf", "transformers' generate")]
 )
@@ -256,3 +250,29 @@ def test_the_reward_model_of_a_script_of_verl(tmp_path: Path, alone: str, gpus: 
     answer = planned(tmp_path, script)
     assert (answer["gpus"], answer["training"]["gpus"]) == (gpus, 4)
     assert any("reward model" in note for note in answer["notes"])
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "argument", "value"),
+    [
+        (VERL.format(offload="False"), "run.sh", "data.max_response_length", "512"),
+        (VERL.format(offload="False"), "run.sh", "actor_rollout_ref.rollout.n", "4"),
+        (OPENRLHF.format(shared="", estimator="rloo"), "run.sh", "rollout.max_new_tokens", "512"),
+        (NEMO, "grpo.yaml", "policy.generation.max_new_tokens", "512"),
+    ],
+)
+@pytest.mark.parametrize("word", ["many", "$LONGEST"])
+def test_a_number_that_is_other_text_is_refused_by_its_name(
+    tmp_path: Path, text: str, name: str, argument: str, value: str, word: str
+) -> None:
+    """In place of a default that the file does not have; what is typed stands in for it."""
+    last = argument.rpartition(".")[2]
+    file = tmp_path / name
+    file.write_text(re.sub(rf"({last}[=: ]+){value}", rf"\g<1>{word}", text))
+    options = ("--recipe", str(file), "--gpu", "h100")
+    refused = dpplan("rl", *options)
+    flag = "--responses" if last == "n" else "--response-max"
+    assert refused.status == 2
+    assert f"{argument}: " in refused.stderr
+    assert f"give {flag}" in " ".join(refused.stderr.split())
+    assert dpplan("rl", *options, flag, value).status in (0, 3)

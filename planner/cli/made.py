@@ -21,7 +21,7 @@ from planner.cli.process import limited
 from planner.cli.refusal import clear_errors
 from planner.error import PlanError
 from planner.inputs.files import remembered
-from planner.specs.options import Given, Options, PerGpu, Row, rows, taken
+from planner.specs.options import Given, NoNumber, Options, PerGpu, Row, flag, rows, taken
 from planner.specs.options.mechanisms import mechanism_of
 from planner.specs.options.own import ScenarioFile
 from planner.specs.options.verbs import ALIKE
@@ -100,8 +100,18 @@ def read_arguments(
         else:
             mine = {row.name for row in _rows_of(kind, verb)}
             stated = {k: v for k, v in stated_for_verb.items() if v is not None} | values
+            _refuse_text({k: v for k, v in stated.items() if k in mine})
             arguments[name] = read(kind, {k: v for k, v in stated.items() if k in mine})
     return values, arguments
+
+
+def _refuse_text(stated: Mapping[str, Any]) -> None:
+    """Raise PlanError for what launch files state as text where a number is meant, and nobody
+    typed."""
+    for name, value in stated.items():
+        if isinstance(value, NoNumber):
+            remedy = f"is not a number that the file states: give {flag(name)}"
+            raise PlanError(value.argument, value.value, remedy)
 
 
 def written_of(specific: Mapping[str, Row]) -> dict[str, Row]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.estimate.machine import Machine
-from planner.formulas import flops, overlap, stragglers
+from planner.formulas import flops, overlap, split_documents, stragglers
 from planner.ledger import Array, Ledger, rowwise, section, total
 from planner.specs.columns import Columns
 from planner.specs.data import LengthsSpec
@@ -27,11 +27,6 @@ COMPUTING = (
     "launch",
     "optimizer",
 )  # what a slow host does more slowly
-# moments of the length of micro-batches that are as long as their longest document
-_AS_LONGEST: dict[str, Callable[..., Array]] = {
-    "longest": stragglers.longest_moment,
-    "bucketed": stragglers.bucketed_moment,
-}
 _AFTER = ("overhead", "stragglers", "input")  # components that follow from the others
 
 
@@ -46,16 +41,71 @@ def moments(plan: Plan) -> tuple[float, float, float, float]:
 
 
 def dropped_frac(spec: LengthsSpec, seq_len: int) -> float:
-    """Share of documents that are left out because they are longer than a sequence."""
+    """Share of documents that are left out because they are longer than a sequence, or too short to
+    be trained on."""
+    return _long_frac(spec, seq_len) + short_frac(spec)
+
+
+def _long_frac(spec: LengthsSpec, seq_len: int) -> float:
     if spec.excess != "drop":
         return 0.0
     return float(stragglers.longer_frac(spec.mean_tokens / seq_len, spec.sigma))
 
 
-def length_moment(spec: LengthsSpec, seq_len: int, order: float = 1.0) -> float:
-    """Moment of the length of a document that is trained on, over the sequence length."""
-    share, dropped = spec.mean_tokens / seq_len, dropped_frac(spec, seq_len)
+def short_frac(spec: LengthsSpec) -> float:
+    """Share of documents that are left out because they are too short."""
+    if spec.short_tokens is None:
+        return 0.0
+    return 1 - float(stragglers.longer_frac(spec.mean_tokens / spec.short_tokens, spec.sigma))
+
+
+def rows_per_document(spec: LengthsSpec, seq_len: int) -> float:
+    """Rows that documents make on average, those that are left out among them: beyond one where
+    long ones are split."""
+    if spec.excess != "split":
+        return 1 - dropped_frac(spec, seq_len)
+    mean = spec.mean_tokens / seq_len
+    return float(split_documents.rows_per_document(mean, spec.sigma, short_frac(spec)))
+
+
+def length_moment(
+    spec: LengthsSpec, seq_len: int, order: float = 1.0, within: float = 1.0
+) -> float:
+    """Moment of the length of what a document leaves in one row, over the sequence length; within:
+    cut to this share of it, over that."""
+    if spec.excess == "split" or spec.short_tokens is not None:
+        return float(_longest(spec, seq_len, 1.0, order, within))
+    share, dropped = spec.mean_tokens / seq_len / within, dropped_frac(spec, seq_len)
     return float(stragglers.cut_moment(share, spec.sigma, order, dropped))
+
+
+def _longest(
+    spec: LengthsSpec, seq_len: int, documents: Array, order: float, within: float = 1.0
+) -> Array:
+    """The same of the longest of so many that are independent."""
+    share, short = spec.mean_tokens / seq_len, short_frac(spec)
+    if spec.excess == "split":
+        return split_documents.longest_row_moment(
+            share, spec.sigma, documents, order, short, within
+        )
+    dropped = _long_frac(spec, seq_len)
+    return stragglers.longest_moment(share / within, spec.sigma, documents, order, dropped, short)
+
+
+def _bucketed(spec: LengthsSpec, seq_len: int, documents: Array, order: float) -> Array:
+    """The same of those with like lengths together."""
+    share, short = spec.mean_tokens / seq_len, short_frac(spec)
+    if spec.excess == "split":
+        return split_documents.bucketed_row_moment(share, spec.sigma, documents, order, short)
+    dropped = _long_frac(spec, seq_len)
+    return stragglers.bucketed_moment(share, spec.sigma, documents, order, dropped, short)
+
+
+# moments of the length of micro-batches that are as long as their longest document
+_AS_LONGEST: dict[str, Callable[[LengthsSpec, int, Array, float], Array]] = {
+    "longest": _longest,
+    "bucketed": _bucketed,
+}
 
 
 def document_frac(plan: Plan) -> float:
@@ -93,10 +143,8 @@ def _within_window(plan: Plan, core: Attended, every: float) -> float:
     lengths, s = plan.lengths, plan.training.seq_len
     if lengths is None or core.window is None or core.window >= s:
         return every
-    mean, sigma = lengths.mean_tokens / core.window, lengths.sigma
-    dropped = dropped_frac(lengths, s)
-    first, second = (stragglers.cut_moment(mean, sigma, order, dropped) for order in (1.0, 2.0))
     share = core.window / s
+    first, second = (length_moment(lengths, s, order, share) for order in (1.0, 2.0))
     return float(stragglers.packed_window_frac(moments(plan)[0], first, second, share))
 
 
@@ -131,9 +179,7 @@ def longest_document(
 ) -> Array:
     """Moment of the longest of `documents` documents that are trained on, over the sequence length;
     packing: longest, or bucketed where documents of like lengths come together."""
-    dropped = dropped_frac(spec, seq_len)
-    share = spec.mean_tokens / seq_len
-    return np.asarray(_AS_LONGEST[packing](share, spec.sigma, documents, order, dropped))
+    return np.asarray(_AS_LONGEST[packing](spec, seq_len, documents, order))
 
 
 def row_tokens(plan: Plan, c: Columns) -> Array:
@@ -155,7 +201,8 @@ def of_longest(plan: Plan) -> Plan:
         return plan
     training = plan.training.model_copy(update={"seq_len": tokens})
     # none is longer than the longest
-    lengths = plan.lengths and plan.lengths.model_copy(update={"excess": "truncate"})
+    update = {"excess": "truncate", "short_tokens": None}
+    lengths = plan.lengths and plan.lengths.model_copy(update=update)
     return plan.model_copy(update={"training": training, "lengths": lengths})
 
 

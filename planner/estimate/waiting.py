@@ -116,8 +116,13 @@ def assumptions(plan: Plan) -> list[str]:
 
 
 def _excess(plan: Plan, spec: LengthsSpec) -> str:
-    """The fate of documents longer than a sequence, in words."""
+    """The fate of documents longer than a sequence, and of short ones, in words."""
+    seq_len, short = plan.training.seq_len, uneven.short_frac(spec)
+    words = f"{short:.1%} of them too short and left out (--short-length), " if short else ""
+    if spec.excess == "split":
+        rows = uneven.rows_per_document(spec, seq_len) / (1 - short)
+        return f"{words}split into {rows:.3g} rows on average (--excess-length)"
     if spec.excess == "truncate":
-        return "cut to the sequence"
-    dropped = uneven.dropped_frac(spec, plan.training.seq_len)
-    return f"{dropped:.1%} of them longer than the sequence and dropped (--excess-length)"
+        return f"{words}cut to the sequence"
+    dropped = uneven.dropped_frac(spec, seq_len) - short
+    return f"{words}{dropped:.1%} of them longer than the sequence and dropped (--excess-length)"

@@ -47,6 +47,7 @@ TABLE = (
         words={"drop": "drop", "truncate": "truncate", "raise": None},
         default="drop",
     ),
+    Argument("min_sample_len", "short_length", meaning=trainer.whole),
     Argument(
         "optimizer",
         "optimizer",

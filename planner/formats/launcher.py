@@ -20,6 +20,12 @@ from planner.inputs.readers import yaml_places
 _DIRECTIVE = re.compile(r"^[ \t]*#SBATCH[ \t]+(.+)$", re.M)
 _VISIBLE = re.compile(r"\bCUDA_VISIBLE_DEVICES=[\"']?(\d{1,3}(?:,\d{1,3})*)\b")
 _VISIBLE_GPUS = "visible.devices"
+# transformers/trainer.py (n_gpu above 1), trl/trainer/sft_trainer.py and create_model_from_path
+_ONE_PROCESS = (
+    "no launcher starts a process for each of the {0} visible GPUs, as is planned: under"
+    " `torchrun --nproc-per-node {0}` it is so, while one process of transformers' Trainer takes"
+    " DataParallel, and one of TRL spreads the layers over them, both slower"
+)
 _STARTS = re.compile(
     r"#SBATCH|\btorchrun\b|torch\.distributed\.(?:run|launch)|\baccelerate\s+launch"
     r"|\bcolossalai\s+run|(?:^|[\s\"'/])(?:deepspeed|mpirun|mpiexec|srun)[ \t]+[^\s=:]",
@@ -255,6 +261,8 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
         count = answer.get(_VISIBLE_GPUS)
         if count and answer.option("nodes") in (None, 1):
             answer.imply("gpus_per_node", count, "CUDA_VISIBLE_DEVICES", _VISIBLE_GPUS)
+            if count > 1:
+                answer.notes.append(_ONE_PROCESS.format(count))
     _whole(values, answer)
     if answer.option("gpus") is not None:
         for name in (*_NODES, *_STARTED):

@@ -18,6 +18,7 @@ from planner.formats import adapted, launcher, megatron, sharding, taught, train
 from planner.formats.packed import Rows, read_rows
 from planner.formats.record import UNSET, Answer, Argument, Format, Value, unread
 from planner.formats.shell import Command, script
+from planner.specs.base import PlanError
 from planner.specs.task import TASKS
 
 _TASKS = ("sft", "pt", "rlhf")
@@ -59,6 +60,7 @@ _EXCESS = Argument(
         "right": "truncate",
         "left": "truncate",
         "truncation_left": "truncate",
+        "split": "split",
     },
     default="delete",
 )
@@ -124,9 +126,10 @@ def parse(text: str) -> Mapping[str, Value]:
         out[_MEGATRON] = Value(True, command.words[0].line)
     if _task(command) == "rlhf":
         out.setdefault("rlhf_type", Value("dpo"))  # of both programs by default
+    launched = command.words[0].text not in _PROGRAMS  # by torchrun, say, a process for each GPU
     for name in _VARIABLES:
-        if name in command.variables:
-            out[f"env {name}"] = Value(command.variables[name])
+        if name in command.variables and not (launched and name == _VISIBLE):
+            out[f"env {name}"] = Value(command.variables[name], command.words[0].line)
     return out
 
 
@@ -136,7 +139,9 @@ def _of_data(text: str) -> dict[str, Value]:
     return {name.replace("ENV.", "env "): value for name, value in values.items()}
 
 
-_VARIABLES = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF")
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_VARIABLES = ("NPROC_PER_NODE", "NNODES", _VISIBLE, "PYTORCH_CUDA_ALLOC_CONF")
+_PROGRAMS = ("swift", "megatron")
 _EXPR = re.compile(r"\$\(expr (\$?\w+) / (\$?\w+)\)")
 
 
@@ -158,7 +163,7 @@ def _worked_out(value: Value, variables: Mapping[str, str]) -> Value:
 def _task(command: Command) -> str:
     """Task of a swift command; "" if it does not train."""
     words = [word.text for word in command.words]
-    if words and words[0] in ("swift", "megatron"):
+    if words and words[0] in _PROGRAMS:
         return words[1] if len(words) > 1 and words[1] in _TASKS else ""
     matches = (_MODULE.search(word) for word in words)
     return next((match[1] for match in matches if match), "")
@@ -195,12 +200,14 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _processes(answer: Answer) -> None:
-    """GPUs by the processes that are started: one where NPROC_PER_NODE does not say it."""
+    """GPUs by the processes that are started: one where NPROC_PER_NODE does not say it. Raises
+    PlanError where a process would have several."""
     each, nodes = answer.get("env NPROC_PER_NODE"), answer.get("env NNODES", 1)
     try:
         each, nodes = int(each or 1), int(nodes or 1)
     except ValueError:
         return
+    _one_gpu_each(answer, each)
     for name in ("env NPROC_PER_NODE", "env NNODES", "env CUDA_VISIBLE_DEVICES"):
         if name in answer.values:
             answer.mark(name, "implied", "follows from the processes")
@@ -209,6 +216,21 @@ def _processes(answer: Answer) -> None:
         answer.state("gpus", each * nodes, "env NPROC_PER_NODE")
         if nodes > 1:
             answer.state("gpus_per_node", each, "env NPROC_PER_NODE")
+
+
+def _one_gpu_each(answer: Answer, processes: int) -> None:
+    """Refuse processes that see several GPUs each: get_default_device_map of swift/model/utils.py
+    spreads the layers over them (device_map auto), of which one computes at a time."""
+    seen = str(answer.get(f"env {_VISIBLE}", ""))
+    count = len(seen.split(",")) if re.fullmatch(r"\d+(,\d+)*", seen) else 1
+    if count // processes > 1:
+        raise PlanError(
+            _VISIBLE,
+            seen,
+            f"leaves {count} GPUs to {processes} process{'es' * (processes > 1)}: ms-swift spreads"
+            " the layers over them (device_map) and one GPU computes at a time, which is not"
+            f" planned; set NPROC_PER_NODE={count} for a replica on each, or leave one GPU visible",
+        )
 
 
 def _galore(answer: Answer) -> None:

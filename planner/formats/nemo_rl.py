@@ -149,7 +149,8 @@ def _objective(answer: Answer) -> None:
             if isinstance(value, int | float) and not isinstance(value, bool):
                 whole_step[option] = value
         whole_step |= _apart(answer)
-        rl.say(answer, whole_step, "this is the policy's optimizer step")
+        numbers = {option: (name,) for option, name in _WHOLE_STEP.items()}
+        rl.say(answer, whole_step, "this is the policy's optimizer step", numbers)
     elif algorithm == "distillation":
         answer.mark(named, "not understood", "a teacher is not part of the estimate of a step")
 

@@ -143,6 +143,19 @@ _OLD_LONGEST = 1024  # tokens, --generate_max_len of releases up to 0.9
 _MEMORY = "vllm.gpu_memory_utilization"
 
 
+# arguments that state an option of `dpplan rl`
+_NUMBERS = {
+    "prompts": ("rollout.batch_size",),
+    "responses": ("rollout.n_samples_per_prompt",),
+    "response_max": (
+        *("rollout.max_new_tokens", "rollout.generate_max_len"),
+        *("data.max_len", "data.prompt_max_len"),
+    ),
+    "updates": ("train.max_epochs",),
+    "update_batch": ("train.batch_size",),
+}
+
+
 def _whole_step(answer: Answer) -> None:
     """Generation beside the policy's optimizer step, in options of `dpplan rl`."""
     estimator = str(answer.get("algo.advantage.estimator", "gae")).lower()
@@ -173,7 +186,7 @@ def _whole_step(answer: Answer) -> None:
     if not shared and (training := answer.option("gpus")):
         whole_step["gpus"] = training + engines * tp
     answer.mark(_MEMORY, "irrelevant", "of generation")
-    rl.say(answer, whole_step, "this is the policy's optimizer step")
+    rl.say(answer, whole_step, "this is the policy's optimizer step", _NUMBERS)
 
 
 def _longest(answer: Answer) -> int:

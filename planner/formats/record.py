@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.inputs.readers import read_toml
+from planner.specs.base import PlanError
 
 Use = Literal["read", "implied", "irrelevant", "not understood"]
 SQUARE = "bucket_of_width"  # bytes per square of the hidden size: no option, a bucket is
@@ -296,9 +297,12 @@ class Format:
 
     def read(self, values: Mapping[str, Value]) -> Answer:
         """The answer of these arguments; every one gets a status. Raises ValueError where several
-        values are of a kind that their arguments do not have."""
+        values are of a kind that their arguments do not have, and PlanError where the reader
+        refuses them."""
         try:
             return self._read(values)
+        except PlanError:
+            raise
         except _WRONG_KIND as error:
             why = str(error)
         for name, value in values.items():

@@ -125,6 +125,18 @@ _BETA = {"grpo": 0.0, "rloo": 0.05}  # weight of the reference by default
 _ENGINES = {False: "transformers", True: "vllm"}
 
 
+_NUMBERS = {  # arguments that state an option of `dpplan rl`
+    "prompts": (
+        *("generation_batch_size", "per_device_train_batch_size"),
+        *("gradient_accumulation_steps", "steps_per_generation"),
+    ),
+    "responses": ("num_generations",),
+    "response_max": ("max_completion_length",),
+    "updates": ("num_iterations",),
+    "generation_tp": ("vllm_tensor_parallel_size",),
+}
+
+
 def _whole_step(answer: Answer, algorithm: str) -> None:
     """Generation beside the policy's optimizer step, in options of `dpplan rl`: sequences are
     counted for each GPU (grpo_trainer.py: generation_batch_size)."""
@@ -153,6 +165,7 @@ def _whole_step(answer: Answer, algorithm: str) -> None:
             "grad_accum": None,
         },
         "this is the policy's optimizer step",
+        _NUMBERS,
     )
     if by_vllm and by_server:
         answer.notes.append("vllm_mode server: --generation-gpus says how many GPUs it has")

@@ -172,9 +172,9 @@ def _batch(answer: Answer) -> None:
         answer.mark(whole, "irrelevant", "prompts between two generations")
     elif answer.get(whole) and not answer.get(prompt):
         answer.state("global_batch", answer.get(whole), whole)
-    if answer.get(prompt) and answer.get(response):
-        both = answer.get(prompt) + answer.get(response)
-        answer.imply("seq_len", both, "the longest prompt and answer", prompt, response)
+    lengths = [answer.get(name) for name in (prompt, response)]
+    if all(isinstance(length, int) and length for length in lengths):
+        answer.imply("seq_len", sum(lengths), "the longest prompt and answer", prompt, response)
     steps, seq_len = "trainer.total_training_steps", answer.option("seq_len")
     if answer.get(steps) and seq_len and not answer.get(mini) and answer.option("global_batch"):
         per_step = answer.option("global_batch") * seq_len
@@ -223,7 +223,8 @@ def _whole_step(answer: Answer) -> None:
     whole_step |= _rewards(answer, whole_step.get("gpus") or answer.option("gpus"))
     if not any(answer.get(name) for name in _DYNAMIC):  # it counts sequences, not packed rows
         whole_step["micro_batch"] = None
-    rl.say(answer, whole_step, "this is the actor's optimizer step")
+    numbers = {option: (name,) for option, (name, _) in _OF_RL.items()}
+    rl.say(answer, whole_step, "this is the actor's optimizer step", numbers)
 
 
 _ENGINES = {"vllm": {}, "sglang": {"generation_engine": "sglang"}}
@@ -251,7 +252,7 @@ def _rewards(answer: Answer, gpus: int | None) -> dict[str, Any]:
 
 
 def _number(answer: Answer, name: str, usual: float, flag: str) -> float | None:
-    """A stated number, or the default of verl; None for other text."""
+    """A stated number, or the default of verl; None for other text, which `dpplan rl` refuses."""
     if name not in answer.values:
         return usual
     text = str(answer.get(name))

@@ -182,23 +182,33 @@ def cut_moment(mean_frac: Array, sigma: Array, order: Array, dropped_frac: Array
 
 @formula(
     unit="1",
-    equation="E max_b min(L/s, 1)^k = int_0^1 k x^(k-1) (1 - (F(x) / (1 - p))^b) dx",
+    equation=(
+        "E max_b min(L/s, 1)^k = int_0^1 k x^(k-1) (1 - (max(F(x) - q, 0) / (1 - p - q))^b) dx"
+    ),
     source="maximum of b independent log-normal lengths; David & Nagaraja 2003",
 )
 def longest_moment(
-    mean_frac: Array, sigma: Array, documents: Array, order: Array, dropped_frac: Array = 0.0
+    mean_frac: Array,
+    sigma: Array,
+    documents: Array,
+    order: Array,
+    dropped_frac: Array = 0.0,
+    short_frac: Array = 0.0,
 ) -> Array:
-    """Moment of the longest of b document lengths over the sequence length. dropped_frac: share of
-    documents that is left out as longer than the sequence, below one."""
+    """Moment of the longest of b document lengths over the sequence length. dropped_frac, p: share
+    of documents that is left out as longer than the sequence; short_frac, q: as too short; together
+    below one."""
     count = np.asarray(documents, dtype=float)[..., None]
     spread = np.maximum(np.asarray(sigma, dtype=float), 1e-9)[..., None]
     mu = np.log(np.asarray(mean_frac, dtype=float))[..., None] - spread**2 / 2
     first, last = np.minimum(mu - _REACH * spread, 0.0), np.minimum(mu + _REACH * spread, 0.0)
     x, w = _nodes()
     y = first + (last - first) * x  # logarithm of the length
-    left = np.log1p(-np.asarray(dropped_frac, dtype=float))[..., None]
+    short = np.asarray(short_frac, dtype=float)[..., None]
+    left = np.log1p(-np.asarray(dropped_frac, dtype=float)[..., None] - short)
+    beyond = np.minimum(_tail((y - mu) / spread) + short, 1.0)
     with np.errstate(divide="ignore"):
-        longer = -np.expm1(count * (np.log1p(-_tail((y - mu) / spread)) - left))
+        longer = -np.expm1(count * (np.log1p(-beyond) - left))
     inside = order * (w * (last - first) * longer * np.exp(order * y)).sum(axis=-1)
     return np.exp(order * first)[..., 0] + inside
 
@@ -207,8 +217,8 @@ def longest_moment(
     unit="1",
     equation=(
         "(sum_{i<K} (Q(p_i - d_i)^k + Q(p_i + d_i)^k) / 2 + E max_{K b} min(L/s, 1)^k) / K, Q ="
-        " min(exp(mu + sigma z((1 - p) .)), 1), p_i = i b / (K b + 1), d_i^2 = p_i (1 - p_i) / (K b"
-        " + 2)"
+        " min(exp(mu + sigma z(q + (1 - p - q) .)), 1), p_i = i b / (K b + 1), d_i^2 = p_i (1 -"
+        " p_i) / (K b + 2)"
     ),
     source=(
         "the longest of every b of K b sorted documents, K = 50: LengthGroupedSampler of"
@@ -217,20 +227,26 @@ def longest_moment(
     ),
 )
 def bucketed_moment(
-    mean_frac: Array, sigma: Array, documents: Array, order: Array, dropped_frac: Array = 0.0
+    mean_frac: Array,
+    sigma: Array,
+    documents: Array,
+    order: Array,
+    dropped_frac: Array = 0.0,
+    short_frac: Array = 0.0,
 ) -> Array:
     """The same where micro-batches are cut from sorted documents, so that they hold like
     lengths."""
     mu, count = np.log(mean_frac) - sigma**2 / 2, np.asarray(documents, dtype=float)[..., None]
     p = np.arange(1.0, _BUCKET) * count / (_BUCKET * count + 1)
     spread = np.sqrt(p * (1 - p) / (_BUCKET * count + 2))
-    left = 1 - np.asarray(dropped_frac, dtype=float)[..., None]
+    short = np.asarray(short_frac, dtype=float)[..., None]
+    left = 1 - np.asarray(dropped_frac, dtype=float)[..., None] - short
     at = (
-        _quantile(np.clip(left * quantile, _SMALL, 1 - _SMALL))
+        _quantile(np.clip(short + left * quantile, _SMALL, 1 - _SMALL))
         for quantile in (p - spread, p + spread)
     )
     ends = sum(np.minimum(np.exp(mu + sigma * z), 1.0) ** order for z in at) / 2
-    longest = longest_moment(mean_frac, sigma, _BUCKET * documents, order, dropped_frac)
+    longest = longest_moment(mean_frac, sigma, _BUCKET * documents, order, dropped_frac, short_frac)
     return (ends.sum(axis=-1) + longest) / _BUCKET
 
 

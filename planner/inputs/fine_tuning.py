@@ -3,6 +3,7 @@ trains a published model further."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import shlex
 from collections.abc import Sequence
@@ -12,14 +13,23 @@ from planner.specs.options.line import command_line
 from planner.specs.options.tune import RANK
 from planner.specs.task import TASKS
 
-# how transformers' Trainer runs, with which most people fine-tune: the plainest first
-TRAINERS = ("hf-trainer", "hf-fsdp", "hf-deepspeed")
+# programs of a person who fine-tunes, the plainest way of each first: TRL as pip installs it; other
+# losses and objectives by its trainers that leave the loss to transformers
+PROGRAMS = {
+    "TRL": ("trl", "trl-fsdp", "trl-deepspeed"),
+    "TRL's earlier and experimental trainers": ("trl-0.25", "hf-fsdp", "hf-deepspeed"),
+}
+TRAINERS = tuple(itertools.chain(*PROGRAMS.values()))
 ALONE = ("unsloth", "torchtune")  # that people take on one GPU where the Trainer does not fit
 PERSONAL = (*TRAINERS, *ALONE)
+# programs whose answers stand beside it, on one GPU and on several: transformers' Trainer with
+# PEFT's preparation, LLaMA-Factory for those that keep logits and cast nothing, and others
+BESIDE_ALONE = ("hf-trainer", "llama-factory-ddp", *ALONE)
+BESIDE = ("hf-trainer", "hf-fsdp", "hf-deepspeed", "torchtune")
 USUAL_SEQUENCE = 2048  # a choice: what fits most chat data, and most recipes take
 USUAL_BATCH = 16  # sequences per step: a choice, as in most published recipes for one node
 LENGTH_SOURCE = "a usual length of chat data"
-STACK_SOURCE = "as most who fine-tune run"
+STACK_SOURCE = "what one person who fine-tunes starts with"
 MOST_GPUS = 8  # of a question that names no number: a node, as most fine-tune on
 BATCH_SOURCE = "as recipes of fine-tuning have it"
 # method of adapters, by the base that they are beside

@@ -10,7 +10,7 @@ from types import MappingProxyType, SimpleNamespace
 
 from planner.inputs.calibration import stack_spec
 from planner.inputs.catalog import ids
-from planner.inputs.fine_tuning import STACK_SOURCE, TRAINERS, is_fine_tuning
+from planner.inputs.fine_tuning import PROGRAMS, STACK_SOURCE, is_fine_tuning
 from planner.specs.base import PlanError
 from planner.specs.capabilities import lacks, values
 from planner.specs.hardware import GpuSpec
@@ -90,8 +90,8 @@ def on_chip(options: Options, gpu: GpuSpec) -> list[tuple[str, int | None]]:
 
 def tried(options: Options) -> list[tuple[str, int | None]]:
     """Stack and ZeRO stage of each plan that a request without a stack is searched for: of
-    fine-tuning transformers' Trainer where it has what is stated, else the usual ones that have it,
-    else the first other stack that does."""
+    fine-tuning the first program of a person that has what is stated, else the usual ones that have
+    it, else the first other stack that does."""
     if is_fine_tuning(options) and (able := _able(options, _of_trainers(options))):
         return able
     usual = _usual_of(options)
@@ -100,15 +100,20 @@ def tried(options: Options) -> list[tuple[str, int | None]]:
 
 
 def trainers(options: Options) -> list[str]:
-    """Ways of transformers' Trainer; on one GPU, which shards nothing, the plain one if it can."""
+    """Ways of the first program of a person that has what a request states; on one GPU, which
+    shards nothing, the plain one if it can."""
     return [stack for stack, _ in _of_trainers(options)]
 
 
 def _of_trainers(options: Options) -> list[tuple[str, int | None]]:
-    """Ways of transformers' Trainer, each with the ZeRO stage of the request."""
-    pairs = [(stack, options.zero) for stack in TRAINERS]
+    """The same with the ZeRO stage of the request; all ways of the last program where none has what
+    is stated."""
     alone = options.gpus == 1 and options.offload in (None, "none")
-    return (_able(options, pairs[:1]) if alone else []) or pairs
+    for program in PROGRAMS.values():
+        pairs = [(stack, options.zero) for stack in program]
+        if able := (_able(options, pairs[:1]) if alone else []) or _able(options, pairs):
+            return able
+    return pairs
 
 
 def _able(
@@ -171,8 +176,9 @@ def passed_over(options: Options) -> list[str]:
     if options.stack is not None:
         return []
     tuned, names = is_fine_tuning(options), [name for name, _ in tried(options)]
-    if tuned and set(names) <= set(TRAINERS):
-        return [f"stack: transformers' Trainer ({', '.join(names)}), {STACK_SOURCE} (set --stack)"]
+    for program, ways in PROGRAMS.items() if tuned else ():
+        if {*names} <= {*ways}:
+            return [f"stack: {program} ({', '.join(names)}), {STACK_SOURCE} (set --stack)"]
     usual = _of_trainers(options) if tuned else _usual_of(options)
     stack = stack_spec(usual[-1][0] if usual else STACKS[0])
     lacking = lacks(stack, vars(options))

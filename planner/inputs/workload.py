@@ -129,22 +129,34 @@ def lengths_spec(options: Options, model: ModelSpec, seq_len: int) -> LengthsSpe
             " is not modelled; take --packing padded",
         )
     sigma = 1.0 if options.length_sigma is None else options.length_sigma
-    excess = options.excess_length or "truncate"
-    longer = float(longer_frac(options.length_mean / seq_len, sigma))
-    if excess == "drop" and 1 - longer < _LEAST_LEFT:
-        raise PlanError(
-            "--length-mean",
-            options.length_mean,
-            f"leaves nothing to train on: with a sigma of {sigma:g} less than one document in a"
-            f" million fits a sequence of {seq_len:,}, and --excess-length drop leaves out the"
-            " others; raise --seq-len, or take --excess-length truncate",
-        )
-    return LengthsSpec(
+    spec = LengthsSpec(
         mean_tokens=options.length_mean,
         sigma=sigma,
         packing=packing,
         longest_tokens=options.longest_row,
-        excess=excess,
+        excess=options.excess_length or "truncate",
+        short_tokens=options.short_length,
+    )
+    _refuse_nothing_left(spec, seq_len)
+    return spec
+
+
+def _refuse_nothing_left(spec: LengthsSpec, seq_len: int) -> None:
+    """Refuse lengths of which hardly a document is neither too long nor too short to train on."""
+    long = longer_frac(spec.mean_tokens / seq_len, spec.sigma) if spec.excess == "drop" else 0.0
+    kept = longer_frac(spec.mean_tokens / (spec.short_tokens or _LEAST_LEFT), spec.sigma)
+    if kept - long >= _LEAST_LEFT:
+        return
+    ways = {
+        "--excess-length drop": spec.excess == "drop",
+        f"--short-length {spec.short_tokens}": spec.short_tokens is not None,
+    }
+    named = " and ".join(way for way, is_taken in ways.items() if is_taken)
+    raise PlanError(
+        "--length-mean",
+        spec.mean_tokens,
+        f"leaves nothing to train on: with a sigma of {spec.sigma:g} less than one document in a"
+        f" million is left by {named} of a sequence of {seq_len:,}; change these, or --seq-len",
     )
 
 

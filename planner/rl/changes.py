@@ -46,7 +46,7 @@ def evaluated(request: Request, best: Tried, tried: list[Tried]) -> list[RlChang
             continue
         if "gpus" in update:
             grown.add("lora" in update)
-        frac = step.step.seconds / here.seconds - 1 if here.generates else None
+        frac = step.step.seconds / here.seconds - 1 if here.fits else None
         if here.fits and (frac or 0.0) > -_WORTH:
             continue
         out.append(

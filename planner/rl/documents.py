@@ -35,9 +35,7 @@ class RlPhase(Document):
 
     name: Annotated[str, key("what is done")]
     gpus: Annotated[str, key("which GPUs do it: all, training or generation")]
-    seconds: Annotated[
-        float | None, key("expected time; null: generation without room for a sequence", "s")
-    ]
+    seconds: Annotated[float | None, key("expected time; null where the step does not fit", "s")]
     low: Annotated[float | None, key("lower end of the band", "s")]
     high: Annotated[float | None, key("upper end of the band", "s")]
     device_bytes: Annotated[float, key("memory of a GPU while it is done", "B")]
@@ -84,7 +82,7 @@ class RlSplit(Document):
     training_gpus: Annotated[int, key("GPUs that train", "GPUs")]
     shared: Annotated[bool, key("all GPUs do both in turn")]
     generation_tp: Annotated[int | None, key("GPUs of one engine; null: nothing fits", "GPUs")]
-    step_s: Annotated[float | None, key("time of a step; null: it cannot be", "s")]
+    step_s: Annotated[float | None, key("time of a step; null where it does not fit", "s")]
     generation_s: Annotated[float | None, key("of it generation", "s")]
     training_s: Annotated[float | None, key("passes and training", "s")]
     fits: Annotated[bool, key("every phase fits the memory")]
@@ -114,9 +112,7 @@ class Reinforcement(Doubted):
     gpu_title: Annotated[str, key("the GPU by its name for people")]
     framework: Annotated[str, key("name for people")]
     work: Annotated[RlWork, key("what a step generates and trains on")]
-    step_s: Annotated[
-        float | None, key("expected time of a step; null: an engine holds no sequence", "s")
-    ]
+    step_s: Annotated[float | None, key("expected time of a step; null where it does not fit", "s")]
     step_low_s: Annotated[float | None, key("lower end of the band", "s")]
     step_high_s: Annotated[float | None, key("upper end of the band", "s")]
     rests_on: Annotated[

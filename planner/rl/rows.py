@@ -57,6 +57,7 @@ def training_requests(
             length_mean=length_mean,
             length_sigma=job.sigma,
             excess_length=None,  # responses end at the longest that is generated
+            short_length=None,
             packing=packing,
         )
         for rows, length in dict.fromkeys(shapes)

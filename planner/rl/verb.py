@@ -80,7 +80,7 @@ def _document(request: Request, pools: Pools, best: Step, tried: list[Tried]) ->
     low, high = (_band(step, phases, end) for end in ("low", "high"))
     generating_s = next(phase.seconds for phase in step.phases if phase.name == "generation")
     generated = job.sequences * job.response / (generating_s * pools.generation)
-    timed = step.generates
+    timed = step.fits  # the time of a step that cannot run has no meaning
     return Reinforcement(
         schema_version=SCHEMA_VERSION,
         model=SizedModel(
@@ -109,7 +109,7 @@ def _document(request: Request, pools: Pools, best: Step, tried: list[Tried]) ->
         rests_on=_otherwise(request, pools, step),
         fits=step.fits,
         shortfall_bytes=step.shortfall_bytes,
-        phases=[p if timed or p.name != "generation" else _untimed(p) for p in phases],
+        phases=phases if timed else [_untimed(phase) for phase in phases],
         generation=RlGeneration(
             engine=request.engine.title,
             precision=request.own.generation_precision,
@@ -175,7 +175,7 @@ def _band(step: RlStep, phases: list[RlPhase], end: str) -> float:
 def _split(split: Tried, taken: bool) -> RlSplit:
     pools, best = split.pools, split.chosen
     step = None if best is None else best.step
-    timed = step is not None and step.generates
+    timed = step is not None and step.fits
     parts = (
         {} if step is None or not timed else {phase.name: phase.seconds for phase in step.phases}
     )
@@ -199,17 +199,16 @@ def _otherwise(request: Request, pools: Pools, step: RlStep) -> str | None:
     """The step with responses half as long as the longest, where their mean is a default."""
     job = request.job
     longer = round(job.longest / 2)
-    if not request.assumed or longer <= job.response or not step.generates:
+    if not request.assumed or longer <= job.response or not step.fits:
         return None
     decides = f"The default mean of {job.response:,.0f} tokens decides: with"
     flag = f"--response-length {longer}"
     other = try_split(replace(request, job=job.of_lengths(longer, job.longest)), pools)
     if other.chosen is None:
         return f"{decides} {flag} no layout trains ({other.why})."
-    if not other.chosen.step.generates:
-        return f"{decides} {flag} an engine has no room for a sequence."
-    fits = " and does not fit" if step.fits and not other.chosen.step.fits else ""
-    return f"{decides} {flag} a step takes {show(other.chosen.step.seconds, 's')}{fits}."
+    if not other.chosen.step.fits:
+        return f"{decides} {flag} it does not fit."
+    return f"{decides} {flag} a step takes {show(other.chosen.step.seconds, 's')}."
 
 
 def _notes(request: Request) -> list[str]:

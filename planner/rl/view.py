@@ -34,9 +34,8 @@ def _verdict(r: Reinforcement) -> str:
     fits = "fits" if r.fits else f"does not fit: {show(r.shortfall_bytes, 'B')} too much"
     rests_on = f". {r.rests_on}" if r.rests_on else ""
     if r.step_s is None or r.step_low_s is None or r.step_high_s is None:
-        room = "an engine has no room for a sequence, so that a step has no time"
-        return f"does not fit: {room}{_nothing(r)}{rests_on}"
-    fits += _nothing(r)
+        room = ", an engine has no room for a sequence" if r.generation.slots < 1 else ""
+        return f"{fits}{room}, so that a step has no time{_nothing(r)}{rests_on}"
     return (
         f"{fits}; a step takes {show(r.step_s, 's')} ({show(r.step_low_s, 's')} to"
         f" {show(r.step_high_s, 's')}), 1,000 steps {1000 * r.step_s / 3600:,.1f} h{cost}"
@@ -52,6 +51,7 @@ def _nothing(r: Reinforcement) -> str:
 
 def _phases(r: Reinforcement) -> Block:
     work = r.work
+    timed = r.step_s is not None
     return Block(
         "Phases",
         [
@@ -59,16 +59,20 @@ def _phases(r: Reinforcement) -> Block:
             f" about {work.expected_longest_tokens:,.0f}; {work.trained:,.0f} trained on in"
             f" {work.optimizer_steps:,.4g} optimizer step{'s' * (work.optimizer_steps != 1)}"
         ],
-        ["phase", "GPUs", "time|s", "low|s", "high|s", "of the step|.0%", "memory per GPU|B"],
-        [
-            [p.name, p.gpus, p.seconds, p.low, p.high, _share(p, r), p.device_bytes]
-            for p in r.phases
-        ],
+        ["phase", "GPUs", *(_TIMES if timed else ()), "memory per GPU|B"],
+        [[p.name, p.gpus, *(_times(p, r) if timed else ()), p.device_bytes] for p in r.phases],
         order="as they run",
-        drop=("low", "high"),
+        drop=("low", "high") if timed else (),
         lead=True,
         chart=None if r.step_s is None else _chart(r, r.step_s),
     )
+
+
+_TIMES = ("time|s", "low|s", "high|s", "of the step|.0%")
+
+
+def _times(phase: RlPhase, r: Reinforcement) -> tuple[float | None, ...]:
+    return (phase.seconds, phase.low, phase.high, _share(phase, r))
 
 
 def _share(phase: RlPhase, r: Reinforcement) -> float | None:
@@ -79,6 +83,8 @@ def _share(phase: RlPhase, r: Reinforcement) -> float | None:
 def _generation(r: Reinforcement) -> Block:
     g, t = r.generation, r.training
     layout = t.layout
+    took = f" of {show(t.step_s, 's')}, of it {show(t.forward_s, 's')} forward"
+    took = "" if r.step_s is None else took
     engines = f"{g.engines:,} engine{'s' * (g.engines > 1)} of tp {g.tp} in {g.precision}"
     return Block(
         "Generation and training",
@@ -86,17 +92,18 @@ def _generation(r: Reinforcement) -> Block:
             *_engine(r, f"generation: {g.engine}, {engines}"),
             f"training: {t.stack}, {t.gpus:,} GPUs, tp {layout.tp}, pp {layout.pp},"
             f" cp {layout.cp}, ep {layout.ep}, dp {layout.dp}, recompute {layout.recompute}",
-            f"training: {t.rows:,} packed rows of {t.seq_len:,} tokens per optimizer step of"
-            f" {show(t.step_s, 's')}, of it {show(t.forward_s, 's')} forward",
+            f"training: {t.rows:,} packed rows of {t.seq_len:,} tokens per optimizer step{took}",
         ],
     )
 
 
 def _engine(r: Reinforcement, named: str) -> list[str]:
     g = r.generation
-    if r.step_s is None:
-        weights = show(g.weight_bytes, "B")
+    weights = show(g.weight_bytes, "B")
+    if g.slots < 1:
         return [f"{named}; its weights of {weights} on a GPU leave no room for a sequence"]
+    if r.step_s is None:
+        return [f"{named}, {g.running:,.0f} sequences each of {g.slots:,.0f} that fit"]
     return [
         f"{named}, {g.running:,.0f} sequences each of {g.slots:,.0f} that fit;"
         f" {show(g.token_s, 's')} per token, {g.tokens_per_s_per_gpu:,.0f} tokens/s per GPU",

@@ -23,6 +23,7 @@ from planner.specs.names import (
     DispatcherName,
     GradientSync,
     LossKernel,
+    TaskName,
     recompute_parts,
 )
 from planner.specs.options import MECHANISMS, flag
@@ -297,6 +298,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         lambda s: s.supports.loss_kernels,
     ),
     _switch("loss_chunks", "a loss in chunks", lambda s: "chunked" in s.supports.loss_kernels),
+    _listed("task", "objectives", get_args(TaskName), lambda s: s.supports.tasks),
     _listed("attention", "kernels of attention", ATTENTIONS, lambda s: s.supports.attentions),
     _switch("compile", "torch.compile", lambda s: s.supports.compile),
     _switch("expandable_segments", "PyTorch's allocator", lambda s: s.family not in _NOT_TORCH),

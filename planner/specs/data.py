@@ -7,8 +7,8 @@ from planner.specs.names import ExcessLength, Packing
 
 
 class LengthsSpec(Spec):
-    """Documents of different lengths: log-normal, those longer than a sequence cut to it or left
-    out."""
+    """Documents of different lengths: log-normal, those longer than a sequence cut to it, left out,
+    or split into several rows."""
 
     mean_tokens: float = Field(gt=0, le=1e9)  # of all, before any is cut or left out
     sigma: float = Field(ge=0, le=4)  # standard deviation of the logarithm of the length
@@ -18,6 +18,7 @@ class LengthsSpec(Spec):
     packing: Packing = "packed"
     longest_tokens: int | None = Field(default=None, ge=1)  # of all; None: as long as a sequence
     excess: ExcessLength = "truncate"  # what becomes of documents longer than a sequence
+    short_tokens: int | None = Field(default=None, ge=1)  # shorter documents are left out
 
 
 class InputSpec(Spec):

@@ -135,7 +135,7 @@ ReferenceName = Literal["held", "shared", "precomputed"]
 # and the generalised Jensen-Shannon divergence
 DivergenceName = Literal["forward", "reverse", "jsd"]
 Packing = Literal["padded", "longest", "bucketed", "packed"]
-ExcessLength = Literal["truncate", "drop"]
+ExcessLength = Literal["truncate", "drop", "split"]
 Split = Literal["equal", "proportional"]
 CheckpointWriter = Literal["async", "sync"]
 RunKind = Literal["plan", "project"]

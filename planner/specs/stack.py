@@ -3,7 +3,7 @@
 A stack is choices and sourced numbers, never arithmetic: one TOML per stack in planner/stacks.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -25,6 +25,7 @@ from planner.specs.names import (
     Precision,
     Readers,
     Selective,
+    TaskName,
     TensorOverlap,
     UpcastName,
 )
@@ -98,6 +99,7 @@ class Supports(Spec):
     loss_kernels: tuple[LossKernel, ...] = Field(default=LOSS_KERNELS, strict=False)
     compile: bool = True
     adapters: bool = True
+    tasks: tuple[TaskName, ...] = Field(default=get_args(TaskName), strict=False)  # objectives
     # orders of ranks, innermost first; data parallel ranks of one stage are neighbours unless the
     # stacks can do otherwise
     placements: tuple[PlacementName, ...] = Field(

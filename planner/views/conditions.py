@@ -56,7 +56,7 @@ def _straggler_blocks(r: Report) -> list[Block]:
 
 def _length_lines(lengths: Lengths) -> list[str]:
     dropped = lengths.dropped_frac
-    excess = f"dropping the longest {percent(dropped, 2)}" if dropped else "cutting"
+    excess = f"leaving out {percent(dropped, 2)}" if dropped else "cutting"
     return [
         (
             f"documents of {lengths.mean_tokens:,.0f} tokens after {excess}, {lengths.packing}:"

@@ -367,8 +367,11 @@ def _data(r: Tuning) -> list[str]:
     passes = "1 epoch" if d.epochs == 1 else f"{d.epochs:g} epochs"
     each = f"of {d.seq_len:,} tokens"
     if d.mean_tokens is not None:
-        excess = f"{percent(d.dropped_frac, 2)} above {d.seq_len:,} left out"
-        cut = excess if d.dropped_frac else f"cut at {d.seq_len:,}"
+        fate = "split" if d.excess == "split" else "cut"
+        cut = f"{fate} at {d.seq_len:,}"
+        if d.dropped_frac:
+            left = f"{percent(d.dropped_frac, 2)} left out"
+            cut = f"{left} as longer than {d.seq_len:,}" if d.excess == "drop" else f"{cut}, {left}"
         each = f"of {d.mean_tokens:,.0f} tokens on average, {cut}, {d.packing}"
     return [
         f"data    {d.examples:,} examples {each}; {passes}",

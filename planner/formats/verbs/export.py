@@ -83,7 +83,7 @@ _BESIDE_FILES = frozenset(
         *rows(RunOptions),
         *("calibration", "expert_load", "expert_spread"),
     }
-) - {"gpus", "nodes", "excess_length"}
+) - {"gpus", "nodes", "excess_length", "short_length"}
 _ROUNDED = 1e-3  # relative: numbers of files are rounded
 # values that a recipe implies by leaving them out
 _UNSAID = {
@@ -224,6 +224,7 @@ def plan_of(options: Options, estimates: Estimates, deals: bool = True) -> dict[
         out["tokens"] = plan.training.tokens
     if plan.lengths is not None:
         out["excess_length"] = plan.lengths.excess
+        out["short_length"] = plan.lengths.short_tokens
     return out
 
 

@@ -25,10 +25,10 @@ class Lengths(Document):
 
     packing: Annotated[Packing, key("padded, longest, bucketed or packed")]
     mean_tokens: Annotated[
-        float, key("mean length of a document, longer ones cut or left out", "tokens")
+        float, key("mean length of a row's document, long ones cut, split or left out", "tokens")
     ]
     dropped_frac: Annotated[
-        float, key("share of documents left out because they are longer than a sequence", "1")
+        float, key("share of documents left out as longer than a sequence or too short", "1")
     ]
     useful_frac: Annotated[float, key("share of tokens that are not padding", "1")]
     useful_tokens_per_s: Annotated[float, key("throughput without padding", "tokens/s")]

@@ -9,7 +9,7 @@ from planner.specs.documents.batch import NamedModel, SizedModel
 from planner.specs.documents.estimate import Merge
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Layout
-from planner.specs.names import Packing
+from planner.specs.names import ExcessLength, Packing
 
 
 class TuneData(Document):
@@ -17,14 +17,19 @@ class TuneData(Document):
 
     examples: Annotated[int, key("of the data set")]
     epochs: Annotated[float, key("passes over it")]
-    seq_len: Annotated[int, key("longest sequence; longer examples are cut or left out", "tokens")]
+    seq_len: Annotated[int, key("longest sequence; see `excess`", "tokens")]
     mean_tokens: Annotated[
         float | None, key("mean length of an example; null where all are full", "tokens")
     ]
     sigma: Annotated[float | None, key("of the log-normal lengths; null where all are full")]
     packing: Annotated[Packing | None, key("how examples become sequences; null likewise")]
     dropped_frac: Annotated[
-        float, key("share of examples left out because they are longer than a sequence", "1")
+        float,
+        key("share of examples left out: longer than a sequence, or below --short-length", "1"),
+    ]
+    excess: Annotated[
+        ExcessLength | None,
+        key("what becomes of examples longer than a sequence; null where all are full"),
     ]
     sequences: Annotated[int, key("of an epoch", "sequences")]
     useful_tokens: Annotated[float, key("of an epoch, without padding", "tokens")]
@@ -170,8 +175,8 @@ class Tuning(Doubted):
     on_trainer: Annotated[
         str | None,
         key(
-            "that method, or of none the one that is the least short, on another stack: where the"
-            " Trainer of transformers does not run it, or it does not fit there; else null"
+            "that method, or of none the one that is the least short, on another stack: where TRL"
+            " does not run it, or it does not fit there; else null"
         ),
     ]
     variant: Annotated[

@@ -38,6 +38,7 @@ class LengthOptions(Record):
     length_mean: float | None = None
     length_sigma: float | None = None
     excess_length: ExcessLength | None = None
+    short_length: int | None = None
     packing: Packing | None = None
     longest_row: int | None = None
 

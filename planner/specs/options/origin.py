@@ -64,6 +64,14 @@ class PerGpu:
         return max(1, round(self.each * gpus))
 
 
+@dataclass(frozen=True)
+class NoNumber:
+    """What a file says where an option is a number: other text."""
+
+    argument: str
+    value: Any
+
+
 class Given(dict[str, Any]):
     """Options of a request by name, as given, the origins of those that were not typed, those that
     launch files leave undecided, by verb what the files say for that verb only: its own options,

@@ -11,7 +11,15 @@ from planner.formulas.params import parameter_count
 from planner.inputs import tables
 from planner.inputs.cluster import price_of
 from planner.inputs.doubts import unflagged
-from planner.inputs.fine_tuning import ALONE, PERSONAL, TRAINERS, each_of, replicas
+from planner.inputs.fine_tuning import (
+    ALONE,
+    BESIDE,
+    BESIDE_ALONE,
+    PERSONAL,
+    TRAINERS,
+    each_of,
+    replicas,
+)
 from planner.inputs.scenario import doubts_of
 from planner.inputs.usual import STACKS, trainers
 from planner.specs.base import PlanError
@@ -197,19 +205,18 @@ def _variant(card: Card, method: Method, jobs: int) -> str | None:
 
 
 def _on_trainers(tried: Sequence[Attempt], jobs: int) -> list[Attempt]:
-    """Gives each method without a stack a trainer that people fine-tune with: of the ways of
-    transformers' Trainer the fastest in which a micro-batch of one example fits; on one GPU else
-    Unsloth or torchtune, if it fits there; else the trainer that is the least short. A method that
-    no trainer has runs on the fastest of the usual stacks in which it fits."""
+    """Gives each method without a stack a trainer that people fine-tune with: of the ways of TRL
+    the fastest in which a micro-batch of one example fits; on one GPU else Unsloth or torchtune, if
+    it fits there; else the trainer that is the least short. A method that no trainer has runs on
+    the fastest of the usual stacks in which it fits."""
     out = _on_first(list(tried), trainers, jobs)
     out = _on_first(out, lambda options: ALONE if options.gpus == 1 else (), jobs)
     return _on_first(_on_nearest(out, jobs), lambda _: STACKS, jobs)
 
 
 def _on_nearest(tried: list[Attempt], jobs: int) -> list[Attempt]:
-    """Each method without a stack on the way of transformers' Trainer, or on one GPU on the other
-    stack of a person, that is the least short of memory; without one where none has what the
-    request states."""
+    """Each method without a stack on the way of TRL, or on one GPU on the other stack of a person,
+    that is the least short of memory; without one where none has what the request states."""
     out = list(tried)
     for i, each in enumerate(tried):
         if each.base.stack is None:
@@ -275,15 +282,31 @@ def _elsewhere(
         if other is not None and (not row.fits or other[0] < (row.run_s or 0.0)):
             does = "takes" if row.fits else "fits and takes"
             words.append(f"{row.name} {does} {show(other[0] / DAY_S, 'days')} with {_flag(other)}")
-    return [
-        "; ".join(
-            [
-                "methods run on transformers' Trainer, on one GPU on Unsloth or torchtune where"
-                " they fit there alone (set --stack)",
-                *words,
-            ]
-        )
+    lead = (
+        "methods run on TRL (1.16; earlier trainers where it lacks a loss or an objective), on one"
+        " GPU on Unsloth or torchtune where they fit there alone (set --stack)"
+    )
+    return ["; ".join([lead, *words]), *_beside(rows, points, data, jobs)]
+
+
+def _beside(
+    rows: Sequence[TuneMethod], points: Sequence[Point], data: Data, jobs: int
+) -> list[str]:
+    """What other programs take for the fastest method."""
+    fastest = min(cards.surest(rows), key=lambda row: row.run_s or 0.0, default=None)
+    if fastest is None or fastest.stack not in PERSONAL:
+        return []
+    options = points[rows.index(fastest)].options
+    programs = BESIDE_ALONE if options.gpus == 1 else BESIDE
+    others = [stack for stack in programs if stack != fastest.stack]
+    words = [
+        f"{figures.stack} {show((run_of(data, figures)[0] or 0.0) / DAY_S, 'days')} with"
+        f" {show(figures.memory.device_bytes, 'B')}"
+        + ("" if figures.memory.verdict == "fits" else f" ({figures.memory.verdict})")
+        for figures in (point.report for point in _on_each(options, others, jobs))
+        if figures is not None
     ]
+    return [f"{fastest.name} with other programs: {', '.join(words)}"] if words else []
 
 
 def _flag(run: tuple[float, str]) -> str:
@@ -291,8 +314,8 @@ def _flag(run: tuple[float, str]) -> str:
 
 
 def _on_trainer(row: TuneMethod, options: Options, data: Data, jobs: int) -> str | None:
-    """A method on another stack than its own: one that transformers' Trainer does not run, with the
-    Trainer; one that does not fit there, with the usual stacks of pre-training."""
+    """A method on another stack than its own: one that TRL does not run, with TRL; one that does
+    not fit there, with the usual stacks of pre-training."""
     if row.stack in TRAINERS:
         if row.fits or (other := _fits_on(options, data, jobs)) is None:
             return None
@@ -301,13 +324,13 @@ def _on_trainer(row: TuneMethod, options: Options, data: Data, jobs: int) -> str
     runs = f"{row.name} runs on {row.stack}"
     near = _nearest(points)
     if near is None:
-        return f"{runs}, which transformers' Trainer does not: {points[0].refused}"
+        return f"{runs}, which TRL does not: {points[0].refused}"
     if near.memory.fits:
         seconds = run_of(data, near)[0] or 0.0
         doubt = "" if near.memory.verdict == "fits" else f" and {near.memory.verdict}"
         return f"{runs}; with --stack {near.stack} it takes {show(seconds / DAY_S, 'days')}{doubt}"
     short = show(-near.memory.headroom_bytes, "B")
-    return f"{runs}; transformers' Trainer does not fit: --stack {near.stack} is {short} short"
+    return f"{runs}; TRL does not fit: --stack {near.stack} is {short} short"
 
 
 def _micro_batches(
@@ -391,6 +414,7 @@ def _data_of(data: Data) -> TuneData:
         sigma=None if lengths is None else lengths.sigma,
         packing=None if lengths is None else lengths.packing,
         dropped_frac=data.dropped_frac,
+        excess=None if lengths is None else lengths.excess,
         sequences=data.sequences,
         useful_tokens=data.useful_tokens,
     )

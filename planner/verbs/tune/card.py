@@ -22,7 +22,8 @@ from planner.verbs.tune.data import Data, data_of, sized, with_longest
 from planner.verbs.tune.methods import Method, methods_named
 
 # of sequences whose memory is looked for, whatever the lengths of the examples are
-_ANY_LENGTH = {"longest_row": None, "excess_length": None}
+_WHOLE_ROWS = {"excess_length": None, "short_length": None}
+_ANY_LENGTH = {"longest_row": None, **_WHOLE_ROWS}
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Attempt:
 
     def with_model(self, model: ModelSpec) -> Options:
         longest = min(self.data.seq_len, model.max_positions)
-        changes = {"model": model.name, "seq_len": longest, "excess_length": None}
+        changes = {"model": model.name, "seq_len": longest, **_WHOLE_ROWS}
         return self._alone(each_of(self.base), **changes)
 
     def run(self, most: sizes.Rung | None) -> Options:

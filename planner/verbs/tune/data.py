@@ -30,7 +30,7 @@ _DIGITS = 4  # of a sigma that follows from the longest example, so that command
 
 @dataclass(frozen=True)
 class Data:
-    """Examples as sequences. dropped_frac: share of examples that are longer than a sequence and
+    """Examples as sequences. dropped_frac: share of examples that are too long or too short and
     left out; sequences, useful_tokens: of an epoch, without padding."""
 
     examples: int
@@ -88,8 +88,8 @@ def with_longest(
     tokens = request.length_max
     why = "the longest example (--length-max)"
     if tokens is None:
-        kept = 1 - uneven.dropped_frac(lengths, seq_len)
-        count = np.array([max(1.0, request.examples * each_of(options) * kept)])
+        rows = uneven.rows_per_document(lengths, seq_len)
+        count = np.array([max(1.0, request.examples * each_of(options) * rows)])
         tokens = math.ceil(
             seq_len * first(uneven.longest_document(lengths, seq_len, count, 1.0, "longest"))
         )
@@ -142,7 +142,7 @@ def data_of(request: TuneOptions, options: Options, model: ModelSpec) -> Data:
             uneven.dropped_frac(lengths, seq_len),
             uneven.length_moment(lengths, seq_len),
         )
-        kept = examples * (1 - dropped)
+        kept = examples * uneven.rows_per_document(lengths, seq_len)
         useful = kept * share * seq_len
         sequences = math.ceil(kept * share if lengths.packing == "packed" else kept)
     return Data(
