@@ -23,7 +23,7 @@ from planner.mechanisms.cuda_graphs import CudaGraphs, graph_scopes
 from planner.specs.adapters import AdapterSpec
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
-from planner.specs.names import GraphScope
+from planner.specs.names import BaseName, GraphScope
 from planner.specs.plan import Plan
 
 # of a layer beside norms, RoPE and gate, as the dispatcher sees transformers: seven products, the
@@ -85,10 +85,10 @@ def test_a_hugging_face_layer_issues_its_chains_and_hooks() -> None:
 
 
 def test_zero_3_of_deepspeed_hooks_modules_and_gradients() -> None:
-    """By hand: 14 around each of nine modules both ways; beside adapters of seven matrices, which
+    """By hand: 22 around each of nine modules both ways; beside adapters of seven matrices, which
     have 14 weights with a gradient and a module each, 10 for every gradient."""
     plan = plans.plan(software="hf-deepspeed")
-    assert _issued(plan, zero=3) == (54 + 9 * 14, 86 + 90 + 9 * 14)
+    assert _issued(plan, zero=3) == (54 + 9 * 22, 86 + 90 + 9 * 22)
     assert _issued(plans.plan(software="hf-fsdp"), zero=3) == (54, 86)
     adapted: dict[str, Any] = {"adapter": AdapterSpec(rank=8)}
     with_hooks, without = (
@@ -98,15 +98,40 @@ def test_zero_3_of_deepspeed_hooks_modules_and_gradients() -> None:
     assert with_hooks[0] == without[0]
     assert with_hooks[1] == pytest.approx(without[1] + 14 * 10)
     gathering = _issued(plans.plan(software="hf-deepspeed", **adapted), zero=3)
-    assert gathering == pytest.approx([x + (9 + 14) * 14 for x in with_hooks])
+    assert gathering == pytest.approx([x + (9 + 14) * 22 for x in with_hooks])
 
 
 def test_one_gpu_under_deepspeed_has_the_hooks_of_its_published_runs() -> None:
     alone = plans.plan(software="hf-deepspeed", gpus=1)
-    assert _issued(alone) == (54 + 9 * 14, 86 + 90 + 9 * 14)
+    assert _issued(alone) == (54 + 9 * 22, 86 + 90 + 9 * 22)
     adapted = plans.plan(software="hf-deepspeed", gpus=1, adapter=AdapterSpec(rank=8))
     trainer = plans.plan(software="hf-trainer", gpus=1, adapter=AdapterSpec(rank=8))
     assert _issued(adapted)[0] == _issued(trainer)[0]
+
+
+@pytest.mark.parametrize(
+    ("base", "forward", "backward"), [("gptq", 9, 0), ("nf4", 1, 1), ("nf4-double", 3, 3)]
+)
+def test_operators_decode_matrices_that_are_kept_as_codes(
+    base: BaseName, forward: int, backward: int
+) -> None:
+    """By hand: each of seven matrices by 9 operators of AutoGPTQ in forward, or by 1 or 3 of
+    bitsandbytes in either pass; a model that keeps queries, keys and values as one has five."""
+    for joint, matrices in (((), 7), (("qkv",), 5)):
+        model = plans.model(joint=joint)
+        codes, wide = (
+            _issued(
+                plans.plan(
+                    model,
+                    software="ms-swift",
+                    adapter=AdapterSpec(rank=8),
+                    base_precision=precision,
+                )
+            )
+            for precision in (base, None)
+        )
+        more = [a - b for a, b in zip(codes, wide, strict=True)]
+        assert more == pytest.approx([matrices * forward, matrices * backward])
 
 
 def test_fused_kernels_leave_the_operators_of_the_stack() -> None:

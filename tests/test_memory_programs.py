@@ -86,6 +86,8 @@ def test_a_model_that_keeps_its_cache_in_training_holds_what_its_matrix_returned
         (2.0, 0.5, repeat, pure),
         (2.0, 1.0, repeat, {}),
         (4.0, 1.0, repeat, quantised),
+        # norms in a kernel of its own leave autocast to the logits
+        (2.0, 1.0, repeat, {"fused_norm": True}),
     ]
     for each, share, layout, training in (*cases, (0.0, 1.0, {"recompute": "none"}, {})):
         saw = []

@@ -237,13 +237,13 @@ def _galore(answer: Answer) -> None:
     if trainer.is_on(answer, "use_galore"):
         narrow = trainer.is_on(answer, "galore_quantization")
         answer.state("optimizer", "galore8bit" if narrow else "galore", "use_galore")
-        if trainer.is_on(answer, "galore_optim_per_parameter"):
-            answer.state("optimizer_in_backward", True, "galore_optim_per_parameter")
         if "galore_rank" in answer.values:
             answer.state(
                 "optimizer_rank", trainer.number(answer, "galore_rank", 128), "galore_rank"
             )
-    answer.mark("galore_quantization", "read")
+    # an optimizer for every parameter: all step at the end (GaloreOptimizerWrapper)
+    for name in ("galore_quantization", "galore_optim_per_parameter"):
+        answer.mark(name, "read")
 
 
 def _accumulation(answer: Answer) -> None:

@@ -48,6 +48,7 @@ class BaseFormat:
     # weights autograd keeps for the gradient of the input; 0: a kernel decodes, in both passes
     chained: float = 0.0
     chain_holds: float = 0.0  # bytes per weight at the fullest moment of that chain
+    operators: float = 1.0  # that decode a matrix in a pass
     # its layers register codes and scales as buffers, which FSDP and ZeRO-3 do not shard
     buffers: bool = False
 
@@ -98,9 +99,17 @@ _GPTQ = BaseFormat(
 # fp16
 _CHAIN_OF_4 = (0.5 + 4.0) + (4.0 + 1.0) + (1.0 + 1.0) + (1.0 + 1.0) + (1.0 + 2.0)
 _CHAIN_OF_8 = (1.0 + 4.0) + (4.0 + 2.0) + (2.0 + 2.0) + (2.0 + 2.0) + (2.0 + 2.0)
+# five of these, and four of the zero points: shift, cast, mask and one more
+CHAIN_OPERATORS = 9.0
 _CAST_OF_4, _CAST_OF_8 = 4.0 + 1.0, 4.0 + 2.0  # shifted codes in int32 beside their cast
 _TWICE = replace(
-    _FOUR, source=_DOUBLE, scale=1.0, second=256, second_scale=4.0, table=64.0 + 1024.0 + 4.0
+    _FOUR,
+    operators=3.0,
+    source=_DOUBLE,
+    scale=1.0,
+    second=256,
+    second_scale=4.0,
+    table=64.0 + 1024.0 + 4.0,
 )
 BASES: dict[BaseName, BaseFormat] = {
     "fp32": BaseFormat(

@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.estimate.layer.gemm import gemm_s
 from planner.estimate.layer.matmul import weight_gemms
-from planner.estimate.layer.operators import copy_s, stream_ratio, stream_s
+from planner.estimate.layer.operators import copy_s, moved_s, stream_ratio, stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import loops_experts
@@ -24,7 +24,7 @@ from planner.ledger import Array
 from planner.specs.adapters import AdapterSpec, Matrix, adapted
 from planner.specs.parts import Moe
 from planner.specs.plan import Plan
-from planner.specs.quantised import BASES, KEPT_WIDE
+from planner.specs.quantised import BASES, CHAIN_OPERATORS, KEPT_WIDE
 
 # bytes moved per element of the input that A reads, in 16 bit: to fp32 and back where adapters are
 # of that type; dropped, with a mask of a byte each, in the type of the adapter
@@ -241,13 +241,29 @@ def dequantised_s(shape: LayerShape, m: Machine) -> BothWays[Array] | None:
     training = shape.plan.training
     if training.base_precision is None:
         return None
-    base, moved = BASES[training.base_precision], 0.0 * shape.tokens
+    base, moved, matrices = BASES[training.base_precision], 0.0 * shape.tokens, 0.0
     chained = base.chained if shape.plan.decodes_in_chain else 0.0
     for p in weight_gemms(shape):
         if p.name not in KEPT_WIDE:
             codes = base.matrix_bytes(p.k, p.n, training.base_group)
             written = training.element_bytes * p.k * p.n
             each = chained * p.k * p.n if chained else codes + written
-            moved = moved + p.per_layer * p.batch * each
+            moved, matrices = moved + p.per_layer * p.batch * each, matrices + p.per_layer
+    if chained:
+        return BothWays(moved_s(m, moved, CHAIN_OPERATORS * matrices), 0.0 * moved)
     once = copy_s(m, moved)
-    return BothWays(once * (not base.multiplied), once * (not chained))
+    return BothWays(once * (not base.multiplied), once)
+
+
+def decoding_operators(shape: LayerShape) -> BothWays[Array]:
+    """Operators that the CPU issues to make frozen matrices of their codes."""
+    name, matrices = shape.plan.training.base_precision, np.zeros(1)
+    if name is None or BASES[name].multiplied:
+        return BothWays(matrices, matrices)
+    for p in weight_gemms(shape):
+        if p.name not in KEPT_WIDE:
+            matrices = matrices + p.per_layer
+    if shape.plan.decodes_in_chain:
+        return BothWays(CHAIN_OPERATORS * matrices, 0.0 * matrices)
+    each = BASES[name].operators * matrices
+    return BothWays(each, each)

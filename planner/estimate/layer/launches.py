@@ -11,7 +11,12 @@ import numpy as np
 
 from planner.estimate.communicate import Collective
 from planner.estimate.layer import dispatch
-from planner.estimate.layer.adapters import RETURNED_OPERATORS, AdapterWork, adapter_work
+from planner.estimate.layer.adapters import (
+    RETURNED_OPERATORS,
+    AdapterWork,
+    adapter_work,
+    decoding_operators,
+)
 from planner.estimate.layer.matmul import weight_gemms
 from planner.estimate.layer.operators import stream_ratio
 from planner.estimate.layer.shape import BothWays, LayerShape
@@ -69,10 +74,12 @@ def issued_operators(
     full = _of_decoder(shape.mix)
     work = adapter_work(shape, m)
     adapters, products = _adapters(shape, work)
+    decoding = decoding_operators(shape)
     reduced, gathered = _hooks(shape, work)
     return BothWays(
         dense * (full * m.operators_forward + split.forward)
         + adapters.forward
+        + decoding.forward
         + experts
         + _BIASED_EXPERT.forward * biased
         + _LOOPED_EXPERT.forward * looped
@@ -80,6 +87,7 @@ def issued_operators(
         + calling,
         dense * (full * m.operators_backward + split.backward - products)
         + adapters.backward
+        + decoding.backward
         + reduced
         + gathered
         + _EXPERT_OPERATORS_BACK * experts

@@ -46,9 +46,9 @@ def weight_gemms(shape: LayerShape) -> Iterator[Gemm]:
 
 
 def _joins(plan: Plan) -> dict[str, bool]:
-    """Groups of products that the stack computes as one."""
-    fusion = plan.stack.fusion
-    return {"always": True, "never": False, "qkv": fusion.joint_qkv, "gate": fusion.joint_gate}
+    """Groups of products that the stack, or the model's published code, computes as one."""
+    qkv, gate = plan.joint
+    return {"always": True, "never": False, "qkv": qkv, "gate": gate}
 
 
 def _fused(products: Iterator[Product], joins: dict[str, bool]) -> Iterator[tuple[Product, ...]]:

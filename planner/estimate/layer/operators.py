@@ -312,7 +312,8 @@ def _rotated(plan: Plan, core: Attended) -> tuple[float, float]:
     turn the shared part: nope and value read, key and value written (fused_mla_yarn_rope_apply.py
     of Megatron-LM)."""
     if not (core.turned and plan.fused_rotary):
-        return _copied(core), _copied(core)
+        keys = (core.kv_heads or core.heads) * core.own_kv
+        return float((core.heads + keys) * core.query_width), _copied(core)
     width = core.query_width + core.value_width
     return core.heads * float(core.turned), core.heads * (width - core.turned / 2)
 

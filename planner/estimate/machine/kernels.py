@@ -46,7 +46,7 @@ _NORM_SOURCE = {
     ),
 }
 # the same for RoPE and for the gate of an MLP, as one kernel and as torch operators
-_ROTARY = {True: (4.0, 4.0), False: (20.0, 24.0)}
+_ROTARY = {True: (4.0, 4.0), False: (20.0, 30.0)}
 _ROTARY_SOURCE = (
     "one kernel each way, or multiplications, sign, concatenation and sum as torch operators; own"
     " count"

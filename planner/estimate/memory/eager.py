@@ -37,15 +37,13 @@ def autocasts(plan: Plan) -> bool:
     training = plan.training
     if training.compile or not training.mixed_precision or training.state_precision is not None:
         return False
-    if training.fused_norm:  # kernels of their own, which return the type of the matrices
-        return False
     return plan.stack.activations.wide_layernorm or state_of(plan).cast_copy
 
 
 def wide_stream(plan: Plan) -> bool:
     """Whether autocast runs over weights in fp32: what the embedding returns, and all that is added
     to it, stays so, and every matrix makes a 16-bit copy of its input."""
-    if not autocasts(plan):
+    if not autocasts(plan) or plan.training.fused_norm:  # which returns the type of the matrices
         return False
     if plan.training.adapter is not None:
         wide = plan.training.base_precision is None and frozen_bytes(plan) == WIDE_BYTES
@@ -85,7 +83,7 @@ def norm_working_bytes(plan: Plan) -> float:
 
 def casts_inputs(plan: Plan) -> bool:
     """Whether every matrix keeps its own 16-bit copy of a norm's fp32 output."""
-    of_norm = autocasts(plan) and plan.model.norm == "layernorm"
+    of_norm = autocasts(plan) and plan.model.norm == "layernorm" and not plan.training.fused_norm
     return wide_stream(plan) or (of_norm and plan.stack.activations.wide_layernorm)
 
 
