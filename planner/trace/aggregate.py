@@ -23,6 +23,10 @@ class TraceError(ValueError):
     """Why a model cannot be traced, as one sentence."""
 
 
+class Uneven(TraceError):
+    """A count that is no polynomial of the powers that are fitted."""
+
+
 @dataclass(frozen=True)
 class Block:
     """A block as a part of a model file, without its name."""
@@ -50,7 +54,7 @@ class Fit:
         try:
             return fit.fitted(tuple(values), self.sizes, self.powers)
         except NotPolynomial as error:
-            raise TraceError(f"{says()} is not polynomial in batch and length: {error}") from None
+            raise Uneven(f"{says()} is not polynomial in batch and length: {error}") from None
 
 
 def blocks(
@@ -323,16 +327,23 @@ def _multiplied(
     return rows
 
 
+def _per_sample(count: Polynomial) -> Polynomial | None:
+    """A count divided by the samples; None where it does not grow with them."""
+    terms = tuple((i - 1, j, value) for i, j, value in count.terms)
+    return None if any(i < 0 for i, _, _ in terms) else Polynomial(terms)
+
+
 def _attention(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict[str, Any]]:
     counts: Counter[tuple[Any, ...]] = Counter()
     for call, n in calls:
         if call.kind != ATTENTION:
             continue
-        groups = _product(n["batch"])
-        terms = tuple((i - 1, j, value) for i, j, value in groups.terms)
-        if any(i < 0 for i, _, _ in terms):
+        groups, queries = _per_sample(n["batch"]), n["queries"]
+        if groups is None:  # the rows of all samples as one: of each against the keys of all
+            groups, queries = n["batch"], _per_sample(queries)
+        if groups is None or queries is None:
             raise TraceError(
-                f"attention of {call.module} has {groups} sequences: they do not grow with the"
+                f"attention of {call.module} has {n['batch']} sequences: they do not grow with the"
                 " batch"
             )
         widths = [_constant(n[x]) for x in ("heads", "kv_heads", "head_dim", "value_dim")]
@@ -340,7 +351,7 @@ def _attention(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict
             raise TraceError(f"heads of {call.module} grow with batch or length")
         mask, window = call.words["mask"], call.words["window"]
         split = call.words.get("ranks") == DIVIDED
-        key = (*widths, mask, window, Polynomial(terms), n["queries"], n["keys"], split)
+        key = (*widths, mask, window, groups, queries, n["keys"], split)
         counts[key] += 1
     names = (
         "heads",

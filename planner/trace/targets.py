@@ -188,8 +188,10 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
 
     its_config = getattr(model_class, "config_class", None)
     if its_config is not None and not isinstance(config, its_config):
-        parts = (getattr(config, name, None) for name in ("text_config", "decoder"))
-        config = next((x for x in parts if isinstance(x, its_config)), config)  # of words alone
+        parts = (
+            getattr(config, name, None) for name in ("text_config", "decoder", "vision_config")
+        )
+        config = next((x for x in parts if isinstance(x, its_config)), config)  # of a part alone
         config.use_cache = False
     register()
     module, given = _running(config, model_class)
