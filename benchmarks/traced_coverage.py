@@ -89,7 +89,9 @@ GROUPS = {
 # google/gemma-3-4b-it: mlc-ai/mlc-llm, python/mlc_llm/model/gemma3/gemma3v_model.py
 _SIGLIP = {"vision_config": {"image_size": 896, "patch_size": 14}}
 # zai-org/GLM-4.1V-9B-Thinking: sophgo/LLM-TPU@a79a728, models/GLM4V/config/config.json
-_GLM = {"text_config": {"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}}}
+_GLM: dict[str, Any] = {
+    "text_config": {"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}}
+}
 _GLM["text_config"]["rope_parameters"] |= {"rope_type": "default", "mrope_section": [8, 12, 12]}
 # ModernVBERT/modernvbert: vllm-project/vllm@029329a, transformers_utils/configs/colmodernvbert.py;
 # the towers of HuggingFaceTB/SmolVLM are the same and its factor is 4
@@ -155,7 +157,7 @@ def agreed(config: Any) -> Any:
     """A tower that hands on what the language model takes, which default fields need not."""
     text = getattr(getattr(config, "text_config", None), "hidden_size", None)
     vision, audio = (getattr(config, name, None) for name in ("vision_config", "audio_config"))
-    if text is not None and hasattr(audio, "output_dim"):
+    if text is not None and audio is not None and hasattr(audio, "output_dim"):
         audio.output_dim = text
     if text is None or vision is None:
         return config
@@ -199,16 +201,16 @@ def of_type(kind: str, name: str) -> Target:
     return targets.of_config(config_of(kind, name))
 
 
-def of_rule(kind: str, name: str, file: ModelSpec, tokens: int) -> dict[str, float]:
-    """What the rule of a type counts, against the file of its class: parameters more, and FLOP of
-    tokens; nothing where none reads it."""
+def of_rule(kind: str, name: str, trained: int, file: ModelSpec, tokens: int) -> dict[str, float]:
+    """What the rule of a type counts, against its class: parameters beyond those that are trained,
+    and FLOP of tokens over that of the file; nothing where none reads it."""
     keys = json.loads(json.dumps(config_of(kind, name).to_dict(), default=str))
     try:
         rule, _ = huggingface.read_keys({**keys, "model_type": kind}, "config.json", kind)
     except PlanError:
         return {}
     flop = flop_per_token(rule, tokens) / flop_per_token(file, tokens) - 1
-    return {"rule": parameter_count(rule) - parameter_count(file), "rule_flop": flop}
+    return {"rule": parameter_count(rule) - trained, "rule_flop": flop}
 
 
 def file_counts(model: ModelSpec, batch: int, tokens: int) -> tuple[float, float]:
@@ -289,6 +291,10 @@ def compared(make: Callable[[], Target], name: str) -> dict[str, Any]:
         tokens = 1 if target.length is None else target.least + (target.length - target.least) // 8
         flop, saved = file_counts(model, batch, tokens)
         flop_of_torch, saved_of_torch = counted(target, batch, tokens)
+        module, _ = target.build(batch, tokens)
+    trained = sum(x.numel() for x in module.parameters() if x.requires_grad)
+    kind, _, class_name = name.partition(" ")
+    rule = of_rule(kind, class_name, trained, model, answer["length"]) if class_name else {}
     return {
         "parameters": answer["parameters"],
         "flop": flop / flop_of_torch - 1 if flop_of_torch else float(flop > 0),
@@ -297,7 +303,7 @@ def compared(make: Callable[[], Target], name: str) -> dict[str, Any]:
         "class": answer["title"],
         "bytes": len(json.dumps(keys)),
         "least": target.least,
-        **(of_rule(*name.split(), model, answer["length"]) if " " in name else {}),
+        **rule,
     }
 
 

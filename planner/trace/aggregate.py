@@ -338,10 +338,12 @@ def _attention(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict
     for call, n in calls:
         if call.kind != ATTENTION:
             continue
-        groups, queries = _per_sample(n["batch"]), n["queries"]
+        groups, queries = _per_sample(n["batch"]), _per_sample(n["queries"])
         if groups is None:  # the rows of all samples as one: of each against the keys of all
-            groups, queries = n["batch"], _per_sample(queries)
-        if groups is None or queries is None:
+            groups = n["batch"]
+        else:
+            queries = n["queries"]
+        if queries is None:
             raise TraceError(
                 f"attention of {call.module} has {n['batch']} sequences: they do not grow with the"
                 " batch"
