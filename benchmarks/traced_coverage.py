@@ -26,6 +26,7 @@ import json
 import logging
 import os
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -48,6 +49,7 @@ from planner.specs.model import ModelSpec
 from planner.specs.parts import Traced
 from planner.trace import kernels, libraries, targets, verb, worker
 from planner.trace.aggregate import TraceError
+from planner.trace.autocast import as_on_cuda
 from planner.trace.options import TraceOptions
 from planner.trace.target import Target
 
@@ -123,6 +125,7 @@ _STATED: dict[str, dict[str, Any]] = {
     # apple/DepthPro reads images of 1,536 x 1,536
     "depth_pro": {"image_size": 1536},
     "timm_backbone": {"backbone": "resnet50"},
+    "mllama": {"vision_config": {"intermediate_layers_indices": [0, 1, 0, 1, 0]}},
     "vipllava": {"vision_feature_layers": [-1, -2, -1, -2, 1]},  # of five, as many as are left
     "xmod": {"default_language": "en_XX"},
     "esm": {"pad_token_id": 1, "vocab_size": 33},
@@ -188,7 +191,8 @@ def config_of(kind: str, name: str) -> Any:
     import transformers
 
     stated = json.loads((Path(__file__).parents[1] / "tests/data/hf_configs.json").read_text())
-    fields = {**stated["defaults"].get(kind, {}), **_STATED.get(kind, {})}
+    causal = stated["defaults"].get(kind, {}) if name.endswith("ForCausalLM") else {}
+    fields = {**causal, **_STATED.get(kind, {})}
     config = agreed(shrunk(transformers.AutoConfig.for_model(kind, **fields)))
     if getattr(config, "vocab_size", 0) is None:  # of a tower that is trained to give words
         config.vocab_size = _LETTERS
@@ -250,16 +254,19 @@ for formula in (_convolution, _grouped):
     setattr(formula, "_get_raw", True)  # noqa: B010
 
 
-def counted(target: Target, batch: int, tokens: int) -> tuple[float, float]:
+def counted(target: Target, batch: int, tokens: int, autocast: bool) -> tuple[float, float]:
     """FLOP forward, and bytes that autograd saves, of a module by torch's own counter and hooks."""
     module, inputs = target.build(batch, tokens)
-    module = worker._cast(module, torch.bfloat16).train()
+    dtype = kernels.dtype_of(autocast)
+    module = worker._cast(module, dtype).train()
     weights = {x.untyped_storage()._cdata for x in module.parameters()}
+    shapes = {shape for x in module.parameters() for shape in (x.shape, x.shape[::-1])}
     bytes_of: dict[int, tuple[int, Any]] = {}
 
     def pack(x: torch.Tensor) -> torch.Tensor:
         storage = x.untyped_storage()
-        if storage._cdata not in weights:
+        copied = autocast and x.shape in shapes  # of a weight, which is no activation
+        if storage._cdata not in weights and not copied:
             wide = x.dtype == torch.bfloat16
             size = storage.nbytes() if not wide else 2 * (storage.nbytes() // x.element_size())
             bytes_of.setdefault(storage._cdata, (size, storage))
@@ -270,17 +277,31 @@ def counted(target: Target, batch: int, tokens: int) -> tuple[float, float]:
         mapping[torch.ops.transformers.grouped_mm_fallback] = _grouped
     counter = FlopCounterMode(display=False, custom_mapping=mapping)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), counter:
-        output = worker._call(module, worker._with_dtype(inputs, torch.bfloat16))()
+        run = worker._call(module, worker._with_dtype(inputs, dtype))
+        output = (as_on_cuda()(run) if autocast else run)()
     del output
     return float(counter.get_total_flops()), float(sum(size for size, _ in bytes_of.values()))
 
 
+_MIXED = re.compile("scalar type|Unsupported dtype")  # code that 16 bit alone does not run
+
+
 def compared(make: Callable[[], Target], name: str) -> dict[str, Any]:
-    """Printed figures of a model."""
+    """Printed figures of a model, in 16 bit, or in the types of autocast where it needs them."""
+    try:
+        return compared_in(make, name, False)
+    except RuntimeError as error:
+        if not _MIXED.search(str(error)):
+            raise
+    return compared_in(make, name, True)
+
+
+def compared_in(make: Callable[[], Target], name: str, autocast: bool) -> dict[str, Any]:
+    """The same with given types."""
     began = time.process_time()
-    with kernels.without_data():
+    with kernels.without_data(autocast):
         target = make()
-        answer = worker.trace(target, frozen=False)
+        answer = worker.trace(target, autocast, frozen=False)
         if target.otherwise is not None and "pixels" not in answer["model"]:
             target = target.otherwise
         seconds = time.process_time() - began
@@ -290,7 +311,7 @@ def compared(make: Callable[[], Target], name: str) -> dict[str, Any]:
         batch = 7
         tokens = 1 if target.length is None else target.least + (target.length - target.least) // 8
         flop, saved = file_counts(model, batch, tokens)
-        flop_of_torch, saved_of_torch = counted(target, batch, tokens)
+        flop_of_torch, saved_of_torch = counted(target, batch, tokens, autocast)
         module, _ = target.build(batch, tokens)
     trained = sum(x.numel() for x in module.parameters() if x.requires_grad)
     kind, _, class_name = name.partition(" ")
@@ -303,6 +324,7 @@ def compared(make: Callable[[], Target], name: str) -> dict[str, Any]:
         "class": answer["title"],
         "bytes": len(json.dumps(keys)),
         "least": target.least,
+        "types": "autocast" if autocast else "",
         **rule,
     }
 
@@ -348,7 +370,7 @@ def drawn() -> Iterator[tuple[str, Callable[[], Target]]]:
 
 COLUMNS = (
     *("group", "name", "date", "parameters", "flop", "saved", "bytes", "seconds"),
-    *("rule", "rule_flop", "refused"),
+    *("rule", "rule_flop", "types", "refused"),
 )
 
 
@@ -400,7 +422,7 @@ def written(answer: dict[str, Any], group: str, name: str) -> dict[str, Any]:
     if "error" in answer:
         return out | {"refused": answer["error"][:200]}
     rounded = {x: f"{answer[x]:.5f}" for x in ("flop", "saved", "rule_flop") if x in answer}
-    others = {x: answer[x] for x in ("parameters", "bytes", "rule") if x in answer}
+    others = {x: answer[x] for x in ("parameters", "bytes", "rule", "types") if x in answer}
     return out | others | rounded | {"seconds": f"{answer['seconds']:.1f}"}
 
 

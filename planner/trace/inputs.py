@@ -58,7 +58,6 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
     pair = (getattr(config, name, None) for name in ("encoder", "decoder"))
     known = [_number(x, "max_position_embeddings", "max_target_positions") for x in (sub, *pair)]
     positions = min((x for x in known if x), default=LONGEST)
-    _with_placeholders(config)
 
     def words(given: Callable[[int], Given], ids: Words) -> tuple[Callable[[int, int], Given], int]:
         return _with_words(module, config, names, given, ids if text else None, decoder)
@@ -93,7 +92,7 @@ def _suits(
     raise error
 
 
-def _with_placeholders(config: Any) -> None:
+def with_placeholders(config: Any) -> None:
     """A token for images where a configuration has a name for it and no number."""
     for name in (*_IMAGE, *_AUDIO):
         if getattr(config, name, 0) is None:
@@ -351,10 +350,10 @@ def _spectra(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     name = "input_features" if "input_features" in names else "audio_features"
     masks = [x for x in ("feature_attention_mask", "input_features_mask") if x in names]
 
-    def of(*shape: int) -> Callable[[int], Given]:
+    def of(*shape: int, masked: bool = True) -> Callable[[int], Given]:
         def make(b: int) -> Given:
             out = {name: torch.randn(b, *shape)}
-            for mask in masks:
+            for mask in masks if masked else ():
                 out[mask] = torch.ones(b, frames, dtype=torch.long)
             if "padding_mask" in names:
                 out["padding_mask"] = torch.ones(b, frames * _HOP, dtype=torch.long)
@@ -365,6 +364,7 @@ def _spectra(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     yield of(bands, frames)
     yield of(frames, bands * channels)
     yield of(_FRAMES, bands)
+    yield of(frames, bands * channels, masked=False)
     yield of(frames, 4 * bands)  # two frames and their differences side by side
     side = _number(audio, "spec_size")
     if side is not None:
