@@ -1,8 +1,8 @@
 """Models that can be traced, and how exactly their files count.
 
     python -m benchmarks.traced_coverage [--group causal vlm ...] [--only llama ...] [--every 4]
-    python -m benchmarks.traced_coverage --out docs/record/traced.csv
-    python -m benchmarks.traced_coverage --out docs/record/traced.csv --table
+    python -m benchmarks.traced_coverage --out docs/data/traced.csv
+    python -m benchmarks.traced_coverage --out docs/data/traced.csv --table
 
 With --out each row is written at once, and models of that file are not traced again;
 --table prints their summary as Markdown and traces nothing.

@@ -52,7 +52,7 @@ def planned(kind: str, name: str, folder: Path) -> str:
     folder.mkdir()
     config_of(kind, name).to_json_file(folder / "config.json", use_diff=False)
     model, began = folder / "model.toml", time.monotonic()
-    dpplan = [sys.executable, "-m", "dpplan"]
+    dpplan = [sys.executable, "-c", "from planner.cli import main; main()"]
     trace = [*dpplan, "trace", str(folder / "config.json"), "--out", str(model)]
     done = subprocess.run(trace, capture_output=True, text=True, check=False)
     seconds = time.monotonic() - began
