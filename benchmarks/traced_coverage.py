@@ -1,8 +1,8 @@
 """Models that can be traced, and how exactly their files count.
 
     python -m benchmarks.traced_coverage [--group causal vlm ...] [--only llama ...] [--every 4]
-    python -m benchmarks.traced_coverage --out docs/record/traced.csv
-    python -m benchmarks.traced_coverage --out docs/record/traced.csv --table
+    python -m benchmarks.traced_coverage --out docs/data/traced.csv
+    python -m benchmarks.traced_coverage --out docs/data/traced.csv --table
 
 With --out each row is written at once, and models of that file are not traced again;
 --table prints their summary as Markdown and traces nothing.
@@ -10,7 +10,9 @@ With --out each row is written at once, and models of that file are not traced a
 Every type of transformers with a class of a group, in a drawn order, as its configuration class
 builds it but with few layers, and a drawn set of timm, torchvision and diffusers. Per model, at a
 batch and a length that were not traced: FLOP forward by torch's FlopCounterMode, and bytes that
-autograd saves by saved_tensors_hooks, against the traced file. Seconds are of one core.
+autograd saves by saved_tensors_hooks, against the traced file. Where a rule reads the
+configuration as well: its parameters beyond those of the class, and its FLOP against the file's.
+Seconds are of one core.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import json
 import logging
 import os
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -37,12 +40,16 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
-from planner.inputs import catalog
+from benchmarks.traced_models import flop_per_token
+from planner.error import PlanError
+from planner.formulas.params import parameter_count
+from planner.inputs import catalog, huggingface
 from planner.specs.layers import layers_of
 from planner.specs.model import ModelSpec
 from planner.specs.parts import Traced
 from planner.trace import kernels, libraries, targets, verb, worker
 from planner.trace.aggregate import TraceError
+from planner.trace.autocast import as_on_cuda
 from planner.trace.options import TraceOptions
 from planner.trace.target import Target
 
@@ -79,14 +86,20 @@ GROUPS = {
         "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES",
     ),
 }
-# fields without which a configuration class builds what its model class cannot run, in the shape
-# of these checkpoints as recalled (their config.json were not at hand): google/gemma-3-4b-it,
-# zai-org/GLM-4.1V-9B-Thinking, meta-llama/Llama-4-Scout-17B-16E,
-# HuggingFaceTB/SmolVLM-256M-Instruct, ModernVBERT/modernvbert
+# fields without which a configuration class builds what its model class cannot run, and the public
+# files that state them
+# google/gemma-3-4b-it: mlc-ai/mlc-llm, python/mlc_llm/model/gemma3/gemma3v_model.py
 _SIGLIP = {"vision_config": {"image_size": 896, "patch_size": 14}}
-_GLM = {"text_config": {"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}}}
+# zai-org/GLM-4.1V-9B-Thinking: sophgo/LLM-TPU@a79a728, models/GLM4V/config/config.json
+_GLM: dict[str, Any] = {
+    "text_config": {"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}}
+}
 _GLM["text_config"]["rope_parameters"] |= {"rope_type": "default", "mrope_section": [8, 12, 12]}
+# ModernVBERT/modernvbert: vllm-project/vllm@029329a, transformers_utils/configs/colmodernvbert.py;
+# the towers of HuggingFaceTB/SmolVLM are the same and its factor is 4
 _IDEFICS = {"vision_config": {"image_size": 512, "patch_size": 16}}
+# experts of which few are traced, each in a loop of Python
+_FEW = {"n_routed_experts": 8, "zero_expert_num": 4, "moe_topk": 4}
 _STATED: dict[str, dict[str, Any]] = {
     "gemma3": _SIGLIP,
     "shieldgemma2": _SIGLIP,
@@ -104,6 +117,18 @@ _STATED: dict[str, dict[str, Any]] = {
         }
     },
     "gemma4": {"vision_config": {}},
+    "gemma4_unified": {"vision_config": {}},
+    "t5gemma2": {"encoder": _SIGLIP},
+    "longcat_flash": _FEW,
+    # rhymes-ai/Aria: 128 queries for the 35 x 35 patches of its smaller images
+    "aria": {"vision_config": {"image_size": 490, "patch_size": 14}},
+    # apple/DepthPro reads images of 1,536 x 1,536
+    "depth_pro": {"image_size": 1536},
+    "timm_backbone": {"backbone": "resnet50"},
+    "mllama": {"vision_config": {"intermediate_layers_indices": [0, 1, 0, 1, 0]}},
+    "vipllava": {"vision_feature_layers": [-1, -2, -1, -2, 1]},  # of five, as many as are left
+    "xmod": {"default_language": "en_XX"},
+    "esm": {"pad_token_id": 1, "vocab_size": 33},
     "granite_speech": {"projector_config": {"encoder_hidden_size": 1024}},
     "granite_speech_plus": {"projector_config": {"encoder_hidden_size": 1024}},
 }
@@ -134,7 +159,9 @@ def shrunk(config: Any) -> Any:
 def agreed(config: Any) -> Any:
     """A tower that hands on what the language model takes, which default fields need not."""
     text = getattr(getattr(config, "text_config", None), "hidden_size", None)
-    vision = getattr(config, "vision_config", None)
+    vision, audio = (getattr(config, name, None) for name in ("vision_config", "audio_config"))
+    if text is not None and audio is not None and hasattr(audio, "output_dim"):
+        audio.output_dim = text
     if text is None or vision is None:
         return config
     if hasattr(vision, "out_hidden_size"):
@@ -143,6 +170,8 @@ def agreed(config: Any) -> Any:
         vision.projection_dim = text
     elif config.model_type == "qwen2_vl":
         vision.hidden_size = text
+    elif config.model_type == "ovis2":
+        config.hidden_size = text
     return config
 
 
@@ -157,17 +186,35 @@ def types(group: str) -> dict[str, str]:
     return out
 
 
-def of_type(kind: str, name: str) -> Target:
-    """The target of a class of transformers."""
+def config_of(kind: str, name: str) -> Any:
+    """The configuration of a class of transformers."""
     import transformers
 
     stated = json.loads((Path(__file__).parents[1] / "tests/data/hf_configs.json").read_text())
-    fields = {**stated["defaults"].get(kind, {}), **_STATED.get(kind, {})}
+    causal = stated["defaults"].get(kind, {}) if name.endswith("ForCausalLM") else {}
+    fields = {**causal, **_STATED.get(kind, {})}
     config = agreed(shrunk(transformers.AutoConfig.for_model(kind, **fields)))
     if getattr(config, "vocab_size", 0) is None:  # of a tower that is trained to give words
         config.vocab_size = _LETTERS
     config.architectures = [name]
-    return targets.of_config(config)
+    return config
+
+
+def of_type(kind: str, name: str) -> Target:
+    """The target of a class of transformers."""
+    return targets.of_config(config_of(kind, name))
+
+
+def of_rule(kind: str, name: str, trained: int, file: ModelSpec, tokens: int) -> dict[str, float]:
+    """What the rule of a type counts, against its class: parameters beyond those that are trained,
+    and FLOP of tokens over that of the file; nothing where none reads it."""
+    keys = json.loads(json.dumps(config_of(kind, name).to_dict(), default=str))
+    try:
+        rule, _ = huggingface.read_keys({**keys, "model_type": kind}, "config.json", kind)
+    except PlanError:
+        return {}
+    flop = flop_per_token(rule, tokens) / flop_per_token(file, tokens) - 1
+    return {"rule": parameter_count(rule) - trained, "rule_flop": flop}
 
 
 def file_counts(model: ModelSpec, batch: int, tokens: int) -> tuple[float, float]:
@@ -207,16 +254,19 @@ for formula in (_convolution, _grouped):
     setattr(formula, "_get_raw", True)  # noqa: B010
 
 
-def counted(target: Target, batch: int, tokens: int) -> tuple[float, float]:
+def counted(target: Target, batch: int, tokens: int, autocast: bool) -> tuple[float, float]:
     """FLOP forward, and bytes that autograd saves, of a module by torch's own counter and hooks."""
     module, inputs = target.build(batch, tokens)
-    module = worker._cast(module, torch.bfloat16).train()
+    dtype = kernels.dtype_of(autocast)
+    module = worker._cast(module, dtype).train()
     weights = {x.untyped_storage()._cdata for x in module.parameters()}
+    shapes = {shape for x in module.parameters() for shape in (x.shape, x.shape[::-1])}
     bytes_of: dict[int, tuple[int, Any]] = {}
 
     def pack(x: torch.Tensor) -> torch.Tensor:
         storage = x.untyped_storage()
-        if storage._cdata not in weights:
+        copied = autocast and x.shape in shapes  # of a weight, which is no activation
+        if storage._cdata not in weights and not copied:
             wide = x.dtype == torch.bfloat16
             size = storage.nbytes() if not wide else 2 * (storage.nbytes() // x.element_size())
             bytes_of.setdefault(storage._cdata, (size, storage))
@@ -227,17 +277,31 @@ def counted(target: Target, batch: int, tokens: int) -> tuple[float, float]:
         mapping[torch.ops.transformers.grouped_mm_fallback] = _grouped
     counter = FlopCounterMode(display=False, custom_mapping=mapping)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), counter:
-        output = worker._call(module, worker._with_dtype(inputs, torch.bfloat16))()
+        run = worker._call(module, worker._with_dtype(inputs, dtype))
+        output = (as_on_cuda()(run) if autocast else run)()
     del output
     return float(counter.get_total_flops()), float(sum(size for size, _ in bytes_of.values()))
 
 
+_MIXED = re.compile("scalar type|Unsupported dtype")  # code that 16 bit alone does not run
+
+
 def compared(make: Callable[[], Target], name: str) -> dict[str, Any]:
-    """Printed figures of a model."""
+    """Printed figures of a model, in 16 bit, or in the types of autocast where it needs them."""
+    try:
+        return compared_in(make, name, False)
+    except RuntimeError as error:
+        if not _MIXED.search(str(error)):
+            raise
+    return compared_in(make, name, True)
+
+
+def compared_in(make: Callable[[], Target], name: str, autocast: bool) -> dict[str, Any]:
+    """The same with given types."""
     began = time.process_time()
-    with kernels.without_data():
+    with kernels.without_data(autocast):
         target = make()
-        answer = worker.trace(target, frozen=False)
+        answer = worker.trace(target, autocast, frozen=False)
         if target.otherwise is not None and "pixels" not in answer["model"]:
             target = target.otherwise
         seconds = time.process_time() - began
@@ -247,7 +311,11 @@ def compared(make: Callable[[], Target], name: str) -> dict[str, Any]:
         batch = 7
         tokens = 1 if target.length is None else target.least + (target.length - target.least) // 8
         flop, saved = file_counts(model, batch, tokens)
-        flop_of_torch, saved_of_torch = counted(target, batch, tokens)
+        flop_of_torch, saved_of_torch = counted(target, batch, tokens, autocast)
+        module, _ = target.build(batch, tokens)
+    trained = sum(x.numel() for x in module.parameters() if x.requires_grad)
+    kind, _, class_name = name.partition(" ")
+    rule = of_rule(kind, class_name, trained, model, answer["length"]) if class_name else {}
     return {
         "parameters": answer["parameters"],
         "flop": flop / flop_of_torch - 1 if flop_of_torch else float(flop > 0),
@@ -256,6 +324,8 @@ def compared(make: Callable[[], Target], name: str) -> dict[str, Any]:
         "class": answer["title"],
         "bytes": len(json.dumps(keys)),
         "least": target.least,
+        "types": "autocast" if autocast else "",
+        **rule,
     }
 
 
@@ -298,7 +368,10 @@ def drawn() -> Iterator[tuple[str, Callable[[], Target]]]:
         yield f"diffusers:{name}", partial(libraries.of_diffusers, name, {})
 
 
-COLUMNS = ("group", "name", "date", "parameters", "flop", "saved", "bytes", "seconds", "refused")
+COLUMNS = (
+    *("group", "name", "date", "parameters", "flop", "saved", "bytes", "seconds"),
+    *("rule", "rule_flop", "types", "refused"),
+)
 
 
 def cases_of(group: str) -> list[tuple[str, Callable[[], Target]]]:
@@ -348,8 +421,8 @@ def written(answer: dict[str, Any], group: str, name: str) -> dict[str, Any]:
     out: dict[str, Any] = {"group": group, "name": name, "date": today}
     if "error" in answer:
         return out | {"refused": answer["error"][:200]}
-    rounded = {x: f"{answer[x]:.5f}" for x in ("flop", "saved")}
-    others = {x: answer[x] for x in ("parameters", "bytes")}
+    rounded = {x: f"{answer[x]:.5f}" for x in ("flop", "saved", "rule_flop") if x in answer}
+    others = {x: answer[x] for x in ("parameters", "bytes", "rule", "types") if x in answer}
     return out | others | rounded | {"seconds": f"{answer['seconds']:.1f}"}
 
 

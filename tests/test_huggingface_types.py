@@ -54,10 +54,7 @@ def accepted(family: str) -> bool:
 
 def test_defaults_count_what_transformers_counts(tmp_path: Path) -> None:
     exact = []
-    causal = [
-        name for name in COUNTS if name not in TYPES or not TYPES[name].whole
-    ]  # the others: a part of them
-    for family in (name for name in causal if name in defaults() and accepted(name)):
+    for family in (name for name in COUNTS if name in defaults() and accepted(name)):
         want = COUNTS[family]["parameters"] - LARGER_THERE.get(family, 0)
         got = parameter_count(read(tmp_path, default_config(family))[0])
         assert got == want, family

@@ -23,6 +23,10 @@ class TraceError(ValueError):
     """Why a model cannot be traced, as one sentence."""
 
 
+class Uneven(TraceError):
+    """A count that is no polynomial of the powers that are fitted."""
+
+
 @dataclass(frozen=True)
 class Block:
     """A block as a part of a model file, without its name."""
@@ -50,7 +54,7 @@ class Fit:
         try:
             return fit.fitted(tuple(values), self.sizes, self.powers)
         except NotPolynomial as error:
-            raise TraceError(f"{says()} is not polynomial in batch and length: {error}") from None
+            raise Uneven(f"{says()} is not polynomial in batch and length: {error}") from None
 
 
 def blocks(
@@ -320,7 +324,27 @@ def _multiplied(
             batch = n.get("batch") or n["groups"]
             row = {"batch": batch, "m": n["m"], "k": n["k"], "n": n["n"]}
             rows.append(row | ({"split": True} if call.words.get("ranks") == DIVIDED else {}))
+        if call.kind == ATTENTION and _sequences(n) is None:  # the same for all samples
+            pairs = {"batch": _product(n["batch"], n["heads"]), "m": n["queries"]}
+            rows.append(pairs | {"k": n["head_dim"], "n": n["keys"]})
+            rows.append(pairs | {"k": n["keys"], "n": n["value_dim"]})
     return rows
+
+
+def _per_sample(count: Polynomial) -> Polynomial | None:
+    """A count divided by the samples; None where it does not grow with them."""
+    terms = tuple((i - 1, j, value) for i, j, value in count.terms)
+    return None if any(i < 0 for i, _, _ in terms) else Polynomial(terms)
+
+
+def _sequences(n: dict[str, Polynomial]) -> tuple[Polynomial, Polynomial] | None:
+    """Sequences per sample of an attention, and the queries of each; None where neither grows with
+    samples."""
+    groups, queries = _per_sample(n["batch"]), _per_sample(n["queries"])
+    if groups is not None:
+        return groups, n["queries"]
+    # the rows of all samples as one: of each against the keys of all
+    return None if queries is None else (n["batch"], queries)
 
 
 def _attention(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict[str, Any]]:
@@ -328,19 +352,15 @@ def _attention(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict
     for call, n in calls:
         if call.kind != ATTENTION:
             continue
-        groups = _product(n["batch"])
-        terms = tuple((i - 1, j, value) for i, j, value in groups.terms)
-        if any(i < 0 for i, _, _ in terms):
-            raise TraceError(
-                f"attention of {call.module} has {groups} sequences: they do not grow with the"
-                " batch"
-            )
+        sequences = _sequences(n)
+        if sequences is None:
+            continue
         widths = [_constant(n[x]) for x in ("heads", "kv_heads", "head_dim", "value_dim")]
         if not all(widths):
             raise TraceError(f"heads of {call.module} grow with batch or length")
         mask, window = call.words["mask"], call.words["window"]
         split = call.words.get("ranks") == DIVIDED
-        key = (*widths, mask, window, Polynomial(terms), n["queries"], n["keys"], split)
+        key = (*widths, mask, window, *sequences, n["keys"], split)
         counts[key] += 1
     names = (
         "heads",

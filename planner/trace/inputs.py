@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,12 +17,14 @@ from torch.utils._pytree import tree_iter
 LONGEST = 2048  # tokens that are traced of a class of transformers
 _SECONDS, _RATE = 10, 16_000  # of sound, where no configuration says how much
 _FRAMES, _MOST_FRAMES = 1000, 3000  # of a spectrum in 10 and 30 s
+_HOP = _SECONDS * _RATE // _FRAMES  # values of sound per frame
 _SIDE = 448  # pixels of an image, where no configuration says how many
 _TILES = 5  # of an image cut into tiles: a whole one and four quarters
 _ROOM = 256  # least number of text tokens traced beside image tokens
 _IMAGE = ("image_token_id", "image_token_index", "img_token_id", "image_patch_id")
 _AUDIO = ("audio_token_id", "audio_token_index", "audio_tok_id")
 Given = dict[str, Any]
+Words = Callable[[int, int], torch.Tensor]  # token ids of samples and tokens
 
 
 @dataclass(frozen=True)
@@ -47,19 +51,19 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
     decoder = "decoder_input_ids" in names and getattr(config, "is_encoder_decoder", False)
     text = "input_ids" in names and main != "input_values" and _reads_words(config, main)
     if not text and not decoder:
-        first = _suits(module, media, lambda given: (lambda b, s: given(b), 1))
+        first = _suits(module, media, [lambda given: (lambda b, s: given(b), 1)])
         kind = {"pixel_values": "image", "pixel_values_videos": "clip"}.get(main, "sample")
         return Inputs(first[0], None, 1, sample=kind)
     sub = getattr(config, "text_config", None) or config
     pair = (getattr(config, name, None) for name in ("encoder", "decoder"))
     known = [_number(x, "max_position_embeddings", "max_target_positions") for x in (sub, *pair)]
     positions = min((x for x in known if x), default=LONGEST)
-    _with_placeholders(config)
 
-    def words(given: Callable[[int], Given]) -> tuple[Callable[[int, int], Given], int]:
-        return _with_words(module, config, names, given, text, decoder)
+    def words(given: Callable[[int], Given], ids: Words) -> tuple[Callable[[int, int], Given], int]:
+        return _with_words(module, config, names, given, ids if text else None, decoder)
 
-    make, least = _suits(module, media, words, min(positions, _ROOM))
+    ways = [functools.partial(words, ids=ids) for ids in _ids(config)]
+    make, least = _suits(module, media, ways, min(positions, _ROOM))
     length = min(positions, max(LONGEST, least + _ROOM))
     pictured = text and "pixel_values" in make(1, length)
     return Inputs(make, length, positions, least, images=least if pictured else None)
@@ -68,12 +72,12 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
 def _suits(
     module: nn.Module,
     media: Sequence[Callable[[int], Given]],
-    whole: Callable[[Callable[[int], Given]], tuple[Callable[[int, int], Given], int]],
+    ways: Sequence[Callable[[Callable[[int], Given]], tuple[Callable[[int, int], Given], int]]],
     room: int = 0,
 ) -> tuple[Callable[[int, int], Given], int]:
     """The first inputs that a module runs with. Raises the error of the first ones."""
     error: Exception | None = None
-    for given in media:
+    for given, whole in itertools.product(media, ways):
         try:
             make, least = whole(given)
             with torch.no_grad():
@@ -88,7 +92,7 @@ def _suits(
     raise error
 
 
-def _with_placeholders(config: Any) -> None:
+def with_placeholders(config: Any) -> None:
     """A token for images where a configuration has a name for it and no number."""
     for name in (*_IMAGE, *_AUDIO):
         if getattr(config, name, 0) is None:
@@ -121,12 +125,21 @@ def _words(batch: int, length: int) -> torch.Tensor:
     return torch.zeros(batch, length, dtype=torch.long)
 
 
+def _ids(config: Any) -> Iterator[Words]:
+    """Token ids in the forms that classes have: a row per sample, or one per codebook of sound."""
+    yield _words
+    codes = _number(config, "num_codebooks")
+    if codes is not None:
+        yield lambda batch, length: _words(batch * codes, length)
+        yield lambda batch, length: torch.zeros(batch, length, codes + 1, dtype=torch.long)
+
+
 def _with_words(
     module: nn.Module,
     config: Any,
     names: set[str],
     media: Callable[[int], Given],
-    text: bool,
+    text: Words | None,
     decoder: bool,
 ) -> tuple[Callable[[int, int], Given], int]:
     """Inputs with token ids: placeholders of a sample's images and sounds, then words."""
@@ -145,7 +158,7 @@ def _with_words(
         kinds = [0 if x == 0 else 1 for x in row]
         out = media(batch)
         if text:
-            ids = torch.tensor([row] * batch) if places else _words(batch, length)
+            ids = torch.tensor([row] * batch) if places else text(batch, length)
             out["input_ids"] = ids
             for name in ("token_type_ids", "mm_token_type_ids"):
                 if places and name in names:
@@ -223,16 +236,15 @@ def _images(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     vision = _part(config, "vision_config", "vision_encoder_config", "backbone_config", "encoder")
     height, width = _sides(vision)
     channels = _number(vision, "num_channels", "in_channels", "in_chans") or 3
-    patch = getattr(vision, "patch_size", None) or 16
+    patch = getattr(vision, "model_patch_size", None) or getattr(vision, "patch_size", None) or 16
     patch = patch[-1] if isinstance(patch, Sequence) else int(patch)
     merge = _number(vision, "spatial_merge_size", "merge_kernel_size", "downsample_ratio") or 1
     merge = max(merge, _number(config, "downsample_factor", "spatial_merge_size") or 1)
     step = patch * max(merge, 1)
     rows, columns = (max(n // step, 1) * step // patch for n in (height, width))
-    time = _number(vision, "temporal_patch_size") or 1
-    if {"image_grid_thw", "grid_thw", "image_grid_hws"} & names:
+    time = _number(vision, "temporal_patch_size", "patch_temporal") or 1
+    if grids := [x for x in _GRIDS if x in names]:
         rows, columns = (max(_SIDE // step, 1) * step // patch for _ in range(2))
-        grids = [x for x in ("image_grid_thw", "grid_thw", "image_grid_hws") if x in names]
         grid = [1, rows, columns] if "thw" in grids[0] else [rows, columns]
         merged = merge if "image_merge_sizes" in names else None
         for width_of_patch in (channels * time * patch * patch, channels * patch * patch):
@@ -275,6 +287,12 @@ def _images(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     yield lambda b: {"pixel_values": torch.randn(b, 1, channels, height, width)}
     frames = _number(config, "num_frames", "frames_per_clip") or 8
     yield lambda b: {"pixel_values": torch.randn(b, frames, channels, height, width)}
+    flat = rows * columns, channels * patch * patch  # what a linear layer embeds
+    yield lambda b: {"pixel_values": torch.randn(b, *flat)}
+    yield lambda b: {"pixel_values": torch.randn(b * flat[0], flat[1])}
+
+
+_GRIDS = ("image_grid_thw", "grid_thw", "image_grid_hws", "image_grid_hw")
 
 
 def _of_patches(
@@ -332,11 +350,13 @@ def _spectra(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     name = "input_features" if "input_features" in names else "audio_features"
     masks = [x for x in ("feature_attention_mask", "input_features_mask") if x in names]
 
-    def of(*shape: int) -> Callable[[int], Given]:
+    def of(*shape: int, masked: bool = True) -> Callable[[int], Given]:
         def make(b: int) -> Given:
             out = {name: torch.randn(b, *shape)}
-            for mask in masks:
+            for mask in masks if masked else ():
                 out[mask] = torch.ones(b, frames, dtype=torch.long)
+            if "padding_mask" in names:
+                out["padding_mask"] = torch.ones(b, frames * _HOP, dtype=torch.long)
             return out
 
         return make
@@ -344,6 +364,8 @@ def _spectra(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     yield of(bands, frames)
     yield of(frames, bands * channels)
     yield of(_FRAMES, bands)
+    yield of(frames, bands * channels, masked=False)
+    yield of(frames, 4 * bands)  # two frames and their differences side by side
     side = _number(audio, "spec_size")
     if side is not None:
         yield of(1, 1001, _number(audio, "num_mel_bins") or 64)

@@ -42,6 +42,10 @@ def _attention(
     shape = query.shape
     if query.dim() != _DIMENSIONS:
         query, key, value = (_four(x) for x in (query, key, value))
+    if query.shape[0] != key.shape[0]:  # queries that are learned, once for all samples
+        batch = max(query.shape[0], key.shape[0])
+        query, key, value = (x.expand(batch, -1, -1, -1) for x in (query, key, value))
+        shape = query.shape
     alike = query.shape[-1] == value.shape[-1]  # else no FlashAttention of torch's
     if attn_mask is None and query.dtype in _NARROW and alike:
         out = aten._scaled_dot_product_flash_attention(

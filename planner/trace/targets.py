@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_map
 
 from planner.trace import libraries
 from planner.trace.aggregate import TraceError
-from planner.trace.inputs import Inputs, inputs_of
+from planner.trace.inputs import Inputs, inputs_of, with_placeholders
 from planner.trace.kernels import WORDS, register
 from planner.trace.target import Target
 
@@ -188,8 +188,10 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
 
     its_config = getattr(model_class, "config_class", None)
     if its_config is not None and not isinstance(config, its_config):
-        parts = (getattr(config, name, None) for name in ("text_config", "decoder"))
-        config = next((x for x in parts if isinstance(x, its_config)), config)  # of words alone
+        parts = (
+            getattr(config, name, None) for name in ("text_config", "decoder", "vision_config")
+        )
+        config = next((x for x in parts if isinstance(x, its_config)), config)  # of a part alone
         config.use_cache = False
     register()
     module, given = _running(config, model_class)
@@ -226,8 +228,10 @@ def _running(config: Any, model_class: Any) -> tuple[nn.Module, Inputs]:
     error: Exception | None = None
     for attention in (WORDS, "sdpa", "eager"):
         for experts in ({"experts_implementation": "grouped_mm"}, {}):
-            words = {"attn_implementation": attention, "dtype": torch.bfloat16, **experts}
+            dtype = torch.get_default_dtype()
+            words = {"attn_implementation": attention, "dtype": dtype, **experts}
             written = copy.deepcopy(config)  # words are written into it
+            with_placeholders(written)
             if model_class is None:
                 auto = transformers.AutoModelForCausalLM
                 make = functools.partial(auto.from_config, written, trust_remote_code=True)

@@ -28,6 +28,7 @@ _OF_VALUES = (  # operators whose output has a shape that values decide
     "bincount",
 )
 _COMPARED = ("eq", "ne")
+_UNUSUAL = ("isnan", "isinf")
 _CHOICES = ("topk", "argmax")
 _REAL = "_dpplan_real"
 DEVICE = torch.ops.prim.device.default
@@ -121,8 +122,11 @@ class _Values(FakeTensorMode):
         if name in _CHOICES:
             chosen = result if name == "argmax" else result[1]
             self._know(chosen, self._balanced(chosen, args[0]))
-        if name in _COMPARED and isinstance(args[1], int | float):
-            self._know(result, self._unequal(result, args[0], name == "ne"))
+        if name in _UNUSUAL:
+            self._know(result, self._compared(result, args[0], False))
+        itself = name in _COMPARED and args[1] is args[0]  # isfinite asks so
+        if itself or (name in _COMPARED and isinstance(args[1], int | float)):
+            self._know(result, self._compared(result, args[0], (name == "ne") is not itself))
 
     def _shape(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """The result of an operator on shapes."""
@@ -203,10 +207,11 @@ class _Values(FakeTensorMode):
         with unset_fake_temporarily():
             return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
-    def _unequal(
+    def _compared(
         self, result: torch.Tensor, data: torch.Tensor, value: bool
     ) -> torch.Tensor | None:
-        """Pixels and activations, which are not known, against a constant: none is equal to it."""
+        """Pixels and activations, which are not known, against a constant, to which none is equal,
+        or against themselves: they are finite."""
         if not data.is_floating_point():
             return None
         with unset_fake_temporarily():

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map
 
 from planner.specs.polynomial import NONE
 from planner.trace import aggregate, fit, head, kernels
-from planner.trace.aggregate import Block, TraceError
+from planner.trace.aggregate import Block, TraceError, Uneven
 from planner.trace.autocast import as_on_cuda
 from planner.trace.blocks import blocks_of
 from planner.trace.divide import TOKENS
@@ -32,6 +32,7 @@ from planner.trace.targets import _line, shortened, target
 
 MARK = "dpplan-trace: "
 _BATCHES = (2, 3, 5)
+_MORE_BATCHES = (*_BATCHES, 7)  # of counts that are quadratic in samples
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.bind")
 
 
@@ -82,14 +83,17 @@ def _with_dtype(inputs: Any, dtype: torch.dtype) -> Any:
     return tree_map(change, inputs)
 
 
-def _sizes(traced: Target) -> tuple[list[tuple[int, int]], list[fit.Powers]]:
+def _sizes(
+    traced: Target, batches: tuple[int, ...] = _BATCHES
+) -> tuple[list[tuple[int, int]], list[fit.Powers]]:
     """Sizes of the steps, the last one beyond those that are fitted, and the powers."""
+    *fitted, last = batches
     if traced.length is None:
-        return [(b, 1) for b in _BATCHES], fit.powers_of(1, 2)
+        return [(b, 1) for b in batches], fit.powers_of(1, len(fitted))
     quarter = max((traced.length - traced.least) // 4, 2)
     lengths = [traced.least + i * quarter for i in range(1, 5)]
-    sizes = [(b, s) for b in _BATCHES[:2] for s in lengths[:3]]
-    return [*sizes, (_BATCHES[2], lengths[3])], fit.powers_of(3, 2)
+    sizes = [(b, s) for b in fitted for s in lengths[:3]]
+    return [*sizes, (last, lengths[3])], fit.powers_of(3, len(fitted))
 
 
 def trace(traced: Target, autocast: bool = False, frozen: bool = True) -> dict[str, Any]:
@@ -98,14 +102,18 @@ def trace(traced: Target, autocast: bool = False, frozen: bool = True) -> dict[s
     in the types of torch.autocast; else all in 16 bit. frozen: also what frozen weights keep."""
     try:
         return _traced(traced, autocast, frozen)
-    except TraceError:
-        if traced.otherwise is None:
+    except TraceError as error:
+        if traced.otherwise is not None:
+            return trace(traced.otherwise, autocast, frozen)
+        if not isinstance(error, Uneven):
             raise
-        return _traced(traced.otherwise, autocast, frozen)
+    return _traced(traced, autocast, frozen, _MORE_BATCHES)
 
 
-def _traced(traced: Target, autocast: bool, with_frozen: bool) -> dict[str, Any]:
-    sizes, powers = _sizes(traced)
+def _traced(
+    traced: Target, autocast: bool, with_frozen: bool, batches: tuple[int, ...] = _BATCHES
+) -> dict[str, Any]:
+    sizes, powers = _sizes(traced, batches)
     dtype = kernels.dtype_of(autocast)
     started, steps, recorders = time.monotonic(), list[Recorded](), list[Recorder]()
     runs: list[tuple[nn.Module, Any]] = []

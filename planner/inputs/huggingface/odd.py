@@ -181,6 +181,11 @@ def longcat(s: Source, f: Family, layer: Layer) -> Blocks:
     """Two rounds of latent attention and a dense MLP; experts beside the first MLP."""
     latent, mlp = m.latent(s, f, layer), m.mlp(s, f, layer)
     zero = s.doc.optional_count("zero_expert_num", minimum=0) or 0
+    if zero and layer.last:
+        s.note(
+            f"{zero} zero experts compute nothing and have no weights; transformers 5.23 allocates"
+            " gate and up of them, which are not counted"
+        )
     return [latent, mlp + m.moe(s, f, layer, zero_experts=zero), latent, mlp]
 
 

@@ -119,7 +119,7 @@ def mbart(doc: Document) -> Shape:
 def _bart(doc: Document, final: bool) -> Shape:
     hidden, rows = doc.count("d_model"), doc.count("max_position_embeddings", maximum=MAX_POSITIONS)
     read, written = _layers(doc, "encoder_layers", "decoder_layers")
-    doc.only("is_encoder_decoder", True, "a decoder without its encoder is not planned")
+    paired = doc.flag("is_encoder_decoder", True)
     doc.only("tie_word_embeddings", True, "a table of words for each stack is not expressed")
     doc.ignore("num_hidden_layers", "activation_dropout", "classifier_dropout", "init_std")
     doc.ignore("encoder_layerdrop", "decoder_layerdrop", "scale_embedding", "use_cache")
@@ -146,21 +146,34 @@ def _bart(doc: Document, final: bool) -> Shape:
     writing = "writing + cross + decoder_mlp"
     # of the encoder: positions, the norm of its embedding, and where there is one the last
     ends = (rows + 2) * hidden + (1 + final) * _LAYER_NORM * hidden
+    decoder = {**attention("attention", "writing", "decoder"), "rotary": False}
     parts = [
         {**attention("attention", "reading", "encoder"), "mask": "full", "rotary": False},
         mlp("encoder"),
-        {**attention("attention", "writing", "decoder"), "rotary": False},
+        decoder,
         attention("cross_attention", "cross", "decoder"),
         mlp("decoder"),
         _extra("encoder_ends", ends),
     ]
+    # a decoder by itself has the weights that read an encoder and nothing that they read
+    unread = 4 * (hidden + 1) * hidden + _LAYER_NORM * hidden
+    towers = {
+        "head_tower": "decoder",
+        "towers": [{"name": "decoder", "tokens": min(rows, 8192)}],
+        "parts": parts,
+        "stack": _stack(first, reading, reading, read, "")
+        + _stack(writing, writing, writing, written, "decoder"),
+    }
+    single = {
+        "parts": [decoder, mlp("decoder"), _extra("unread", unread)],
+        "stack": [{"layers": ["writing + decoder_mlp & unread"], "times": written}],
+    }
     return {
-        "layers": read + written,
+        "layers": written + read * paired,
         "hidden": hidden,
         "vocab": doc.count("vocab_size"),
         "max_positions": rows,
         "position_rows": rows + 2,
-        "head_tower": "decoder",
         "norm": "layernorm",
         "norm_bias": True,
         "embedding_norm": True,
@@ -168,8 +181,5 @@ def _bart(doc: Document, final: bool) -> Shape:
         "positions": "learned",
         "tied_embeddings": True,
         "dropout": dropout(doc, "dropout", "attention_dropout"),
-        "towers": [{"name": "decoder", "tokens": min(rows, 8192)}],
-        "parts": parts,
-        "stack": _stack(first, reading, reading, read, "")
-        + _stack(writing, writing, writing, written, "decoder"),
+        **(towers if paired else single),
     }

@@ -1,0 +1,102 @@
+"""Traces of what samples of a batch share: masks of all of them, queries of none, values asked
+for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_trace import traced_by_hand
+
+from planner.specs.polynomial import parse
+
+# all samples are one row of tokens under a mask, as images of several sizes are
+JOINT = """
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(32, 96)
+
+    def forward(self, x):
+        rows = x.reshape(1, -1, 32)
+        q, k, v = (y.view(1, -1, 2, 16).transpose(1, 2) for y in self.qkv(rows).chunk(3, -1))
+        mask = torch.zeros(1, 1, rows.shape[1], rows.shape[1], dtype=x.dtype)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return x + mixed.transpose(1, 2).reshape(x.shape)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+def build(batch=2, length=256):
+    return Model(), torch.randn(batch, length, 32)
+"""
+
+
+def traced_block(folder: Path, body: str) -> dict[str, Any]:
+    """The first block of a traced body: counts as polynomials, and its one attention."""
+    block = next(x for x in traced_by_hand(folder, body)["parts"] if x.get("attention"))
+    (attention,) = block["attention"]
+    counts = {"queries": "s", "keys": "s", "groups": "1"} | attention
+    return {x: parse(str(counts[x])) for x in counts if x in _COUNTS} | {
+        "saved": parse(block["saved"])
+    }
+
+
+_COUNTS = ("queries", "keys", "groups")
+B, S = 3.0, 64.0  # samples and tokens
+
+
+@pytest.mark.oracle
+def test_a_mask_of_all_samples_is_quadratic_in_them(tmp_path: Path) -> None:
+    block = traced_block(tmp_path, JOINT)
+    met = [block[x].at(B, S) for x in _COUNTS]
+    assert B * met[0] * met[1] * met[2] == (B * S) ** 2
+    plain = traced_block(tmp_path, JOINT.replace("attn_mask=mask", "attn_mask=None"))
+    for given, powers in ((block, 2), (plain, 1)):  # only a mask is kept of all pairs
+        assert max(power for power, _, _ in given["saved"].terms) == powers
+    assert block["saved"].at(B, S) - plain["saved"].at(B, S) >= (B * S) ** 2
+
+
+QUERIES = """
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.keys = nn.Linear(32, 64)
+        self.query = nn.Parameter(torch.zeros(1, 2, 8, 16))
+
+    def forward(self, x):
+        k, v = (y.view(len(x), -1, 2, 16).transpose(1, 2) for y in self.keys(x).chunk(2, -1))
+        assert torch.isfinite(k).all()
+        assert not torch.isnan(v).any()
+        mixed = nn.functional.scaled_dot_product_attention(self.query, k, v)
+        return mixed.transpose(1, 2).reshape(len(x), 8, 32)
+"""
+
+
+@pytest.mark.oracle
+def test_queries_of_no_sample_meet_the_keys_of_each(tmp_path: Path) -> None:
+    """And activations are finite where code asks."""
+    rest = JOINT[JOINT.index("class Model") :]
+    block = traced_block(tmp_path, QUERIES + rest.replace("range(2)", "range(1)"))
+    assert (block["queries"], block["groups"]) == (parse("8"), parse("1"))
+
+
+@pytest.mark.parametrize("codes", [1, 4])
+def test_token_ids_may_have_a_row_per_codebook(codes: int) -> None:
+    pytest.importorskip("torch")
+    from types import SimpleNamespace
+
+    from planner.trace.inputs import _ids
+
+    config = SimpleNamespace(num_codebooks=codes)
+    shapes = [tuple(make(2, 5).shape) for make in _ids(config)]
+    assert shapes == [(2, 5), (2 * codes, 5), (2, 5, codes + 1)]
+    assert len([*_ids(SimpleNamespace())]) == 1
