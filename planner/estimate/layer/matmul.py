@@ -65,6 +65,8 @@ def _fused(products: Iterator[Product], joins: dict[str, bool]) -> Iterator[tupl
 def _gemm(shape: LayerShape, products: tuple[Product, ...], joined: bool, share: float) -> Gemm:
     """One GEMM of products that read the same, their columns side by side."""
     first, t = products[0], shape.tp
+    if first.routed:
+        return _routed(shape, first, share)
     columns = sum(p.n.local(t) * (p.times if joined else 1) for p in products)
     tokens = shape.tokens
     if first.rows is not None:
@@ -85,6 +87,18 @@ def _gemm(shape: LayerShape, products: tuple[Product, ...], joined: bool, share:
     )
 
 
+def _routed(shape: LayerShape, product: Product, share: float) -> Gemm:
+    """One GEMM of the experts of a traced block."""
+    split, t = product.split, shape.etp
+    return _of_experts(
+        shape,
+        product.name,
+        product.n.elements / (t if split == "columns" else 1.0 + 0.0 * t),
+        product.k / (t if split == "rows" else 1.0 + 0.0 * t),
+        share * product.times,
+    )
+
+
 def _read(shape: LayerShape, product: Product) -> Array | None:
     """Elements of a convolution's input."""
     if product.pixels is not None:
@@ -93,14 +107,19 @@ def _read(shape: LayerShape, product: Product) -> Array | None:
 
 
 def _experts(shape: LayerShape, moe: Moe, share: float) -> Iterator[Gemm]:
+    h, f = float(moe.read(shape.plan.model.hidden)), moe.ffn_hidden / shape.etp
+    yield _of_experts(shape, "expert_in", moe.inputs * f, h, share)
+    yield _of_experts(shape, "expert_out", h, f, share)
+
+
+def _of_experts(shape: LayerShape, name: str, n: Array, k: Array, share: float) -> Gemm:
+    """One GEMM of all experts of a rank, side by side or in a loop."""
     local = shape.experts
     rows = np.maximum(shape.routed / local, 1.0)
-    h, f = float(moe.read(shape.plan.model.hidden)), moe.ffn_hidden / shape.etp
     at_once, times = local, share
     if loops_experts(shape.plan):
         at_once, times = 1.0 + 0.0 * local, share * local
-    yield Gemm("expert_in", rows, moe.inputs * f, h, at_once, per_layer=times, routed=True)
-    yield Gemm("expert_out", rows, h, f, at_once, per_layer=times, routed=True)
+    return Gemm(name, rows, n, k, at_once, per_layer=times, routed=True)
 
 
 def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
