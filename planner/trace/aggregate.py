@@ -117,7 +117,9 @@ def _block(
         "shares": _shares(regions, numbers, fitting, where),
     }
     part = {name: value for name, value in part.items() if value}
-    part["mixing"] = _mixing(regions, sizes)[:_LONGEST]
+    mixing = _mixing(regions, sizes)[:_LONGEST]
+    if mixing or any(part.get(name) for name in ("gemms", "multiplied", "attention")):
+        part["mixing"] = mixing
     if region.name and region.undivided and (part.get("gemms") or part.get("attention")):
         part["undivided"] = region.undivided[:_LONGEST]
     if all(x.frozen_saved is not None for x in regions):

@@ -76,8 +76,8 @@ def _dims(name: str, given: dict[str, Any], x: torch.Tensor) -> Iterator[int]:
         yield from (i for i, each in enumerate(given["indices"]) if each is not None)
     elif name in _ALONG:
         dim = next((given[key] for key in ("dim", "dims", "dimension") if key in given), None)
-        every = dim is None or dim == []
-        yield from range(x.dim()) if every else ([dim] if isinstance(dim, int) else dim)
+        each: list[int] = [dim] if isinstance(dim, int) else [*(dim or range(x.dim()))]
+        yield from each
 
 
 def chooses(name: str, x: torch.Tensor) -> bool:
