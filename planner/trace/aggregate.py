@@ -321,7 +321,7 @@ def _gemms(
         plain = {"rows": PER_TOKEN, "times": 1, "groups": 1, "shared": 0, "taps": 1, "read": None}
         if copies:
             row |= _experts(row)
-        plain |= {"input_gradient": True, "split": "none", "routed": False}
+        plain |= {"input_gradient": True, "split": "none", "routed": False, "looped": False}
         if read is not None and groups > 1:  # every group has all rows
             row["rows"] = fit.times(m, Fraction(groups))
         rows.append({x: v for x, v in row.items() if x not in plain or v != plain[x]})
@@ -336,7 +336,8 @@ def _experts(row: dict[str, Any]) -> dict[str, Any]:
     rows = fit.times(row["rows"], Fraction(row["times"]))
     if row["times"] == 1 or not copies_of(rows):
         return {}
-    return {"rows": rows, "groups": row["times"], "times": 1, "shared": 0, "routed": True}
+    alike = {"rows": rows, "groups": row["times"], "times": 1, "shared": 0}
+    return alike | {"routed": True, "looped": True}
 
 
 def _has_weight(call: Call, n: dict[str, Polynomial], names: Collection[str]) -> bool:
@@ -456,9 +457,12 @@ def _moves(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict[str
 def _working(
     calls: Sequence[tuple[Call, dict[str, Polynomial]]], fitting: Fit
 ) -> tuple[Call, Polynomial] | None:
-    """The operator of backward that reads and writes most at the largest size, and its bytes."""
+    """The operator of backward that reads and writes most at the largest size, and its bytes; of a
+    block with experts without their weights, whose gradients are counted as those of all models."""
     size = max(fitting.sizes)
     moved = [(c, n["bytes"]) for c, n in calls if c.backward and c.kind != "fused"]
+    if any(c.words.get("routed") for c, _ in calls):
+        moved = [(c, Polynomial(tuple(x for x in n.terms if x[:2] != (0, 0)))) for c, n in moved]
     if not moved:
         return None
     return max(moved, key=lambda x: float(x[1].at(float(size[0]), float(size[1]))))

@@ -96,6 +96,7 @@ def _routed(shape: LayerShape, product: Product, share: float) -> Gemm:
         product.n.elements / (t if split == "columns" else 1.0 + 0.0 * t),
         product.k / (t if split == "rows" else 1.0 + 0.0 * t),
         share * product.times,
+        product.looped,
     )
 
 
@@ -112,12 +113,14 @@ def _experts(shape: LayerShape, moe: Moe, share: float) -> Iterator[Gemm]:
     yield _of_experts(shape, "expert_out", h, f, share)
 
 
-def _of_experts(shape: LayerShape, name: str, n: Array, k: Array, share: float) -> Gemm:
+def _of_experts(
+    shape: LayerShape, name: str, n: Array, k: Array, share: float, looped: bool = False
+) -> Gemm:
     """One GEMM of all experts of a rank, side by side or in a loop."""
     local = shape.experts
     rows = np.maximum(shape.routed / local, 1.0)
     at_once, times = local, share
-    if loops_experts(shape.plan):
+    if looped or loops_experts(shape.plan):
         at_once, times = 1.0 + 0.0 * local, share * local
     return Gemm(name, rows, n, k, at_once, per_layer=times, routed=True)
 

@@ -69,12 +69,8 @@ def _rank_bytes(plan: Plan, c: Columns, part: Traced, names: tuple[str, str]) ->
 
 
 def working(plan: Plan, c: Columns, part: Traced) -> Array:
-    """Bytes that the largest operator of backward reads and writes; weights of experts and their
-    gradients are counted where those of all models are."""
-    largest = part.working
-    if part.moe(plan.model.hidden) is not None:
-        largest = Polynomial(tuple(term for term in largest.terms if term[:2] != (0, 0)))
-    out, ranks = counted(plan, c, largest, NONE), _ranks(plan, c)
+    """Bytes that the largest operator of backward reads and writes."""
+    out, ranks = counted(plan, c, part.working, NONE), _ranks(plan, c)
     for share in part.shares:
         out = out - counted(plan, c, share.working, NONE) * (1 - 1 / ranks[share.ranks])
     return out

@@ -119,6 +119,7 @@ class Product:
     pixels: Polynomial | None = None
     groups: int = 1
     routed: bool = False  # whether the groups are experts that tokens are sent to
+    looped: bool = False  # whether these are computed one by one
     input_gradient: bool = True  # of a convolution: what the model is given needs none
 
 

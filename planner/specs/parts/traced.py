@@ -65,6 +65,7 @@ class Gemm(Spec):
     input_gradient: bool = True  # False: of a convolution over what the model is given
     split: Split = "none"  # what tensor parallelism divides
     routed: bool = False  # whether the groups are experts, and the rows copies of tokens for them
+    looped: bool = False  # whether these run one by one
 
     @model_validator(mode="after")
     def _copies(self) -> Self:
@@ -192,6 +193,7 @@ class Traced(Part):
                 rows=scaled(gemm.rows, Fraction(1, gemm.groups)),
                 groups=gemm.groups,
                 routed=gemm.routed,
+                looped=gemm.looped,
                 taps=gemm.taps,
                 pixels=gemm.read,
                 input_gradient=gemm.input_gradient,
@@ -266,7 +268,8 @@ class Traced(Part):
         token = Polynomial(((0, 1, Fraction(1)),))
         for core in self.attention:
             if (core.groups, core.queries, core.keys) != (ONCE, token, token):
-                spans = f"{core.queries} queries and {core.keys} keys, {core.groups} times a sample"
+                apart = "" if core.groups == ONCE else f" in each of {core.groups} groups"
+                spans = f"{core.queries} queries and {core.keys} keys{apart}"
                 return f"its attention is over {spans}, not over the s tokens of a sequence"
         for each in self.multiplied:
             if each.n.power or each.k.power:
