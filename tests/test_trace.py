@@ -169,7 +169,8 @@ def test_what_divides_a_traced_model() -> None:
     assert again.memory.fits
     for change, says in (
         ({"tp": 2, "stack": "torchtitan"}, "block 'Block'.*by tp 2: it has convolutions"),
-        ({"cp": 2, "stack": "torchtitan"}, "its sequence .cp 2"),
+        ({"cp": 2, "stack": "torchtitan"}, "by cp 2: convolution of mix acts along the tokens"),
+        ({"ep": 2, "stack": "torchtitan"}, "block 'Block' .* no GEMM whose rows are tokens"),
         ({"stack": "megatron-core"}, "code of its own"),
     ):
         with pytest.raises(PlanError, match=says):

@@ -50,7 +50,7 @@ def held_matrices(plan: Plan, tp: Array, ep: Array) -> list[Matrix]:
     for kind, count in zip(layers.kinds, layers.counts, strict=True):
         stream, share = stream_of(model, kind), count / model.layers
         for part in kind.parts:
-            matrices += [_matrix(plan, tp, product, share) for product in part.products(stream)]
+            matrices += [_matrix(plan, tp, ep, each, share) for each in part.products(stream)]
             if isinstance(part, Moe):
                 matrices += _experts(plan, tp, ep, part, share)
     return matrices
@@ -69,13 +69,16 @@ def _of_adapters(plan: Plan, tp: Array) -> Iterator[Matrix]:
                 yield Matrix(rows + 0.0 * tp, columns + 0.0 * tp, times, bool(matrix.experts))
 
 
-def _matrix(plan: Plan, tp: Array, product: Product, share: float) -> Matrix:
+def _matrix(plan: Plan, tp: Array, ep: Array, product: Product, share: float) -> Matrix:
+    if product.routed:
+        tp, share = tensor_of(plan, tp), share * product.groups / ep
     joined = product.join == "gate" and plan.stack.fusion.joint_gate
     columns = product.n.local(tp) if product.split == "columns" else product.n.elements + 0.0 * tp
     return Matrix(
         rows=product.k / tp if product.split == "rows" else product.k + 0.0 * tp,
         columns=columns * (product.times if joined else 1),
         count=share * (1.0 if joined else product.times) + 0.0 * tp,
+        routed=product.routed,
         name=product.name,
     )
 

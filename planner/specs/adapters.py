@@ -12,7 +12,7 @@ from pydantic import Field
 
 from planner.specs.base import Names, Spec
 from planner.specs.names import AdapterMethod, GradientType
-from planner.specs.parts import Mlp, Moe, Part, Product, Stream
+from planner.specs.parts import Mlp, Moe, Part, Product, Stream, routed_of
 from planner.specs.polynomial import Polynomial
 
 ALL, ATTENTION, MLP, EXPERTS = "all-linear", "attention", "mlp", "experts"
@@ -91,7 +91,7 @@ def matrices(part: Part, stream: Stream) -> Iterator[Matrix]:
     for product in part.products(stream):
         k, n = product.k, product.n.elements
         if product.pixels is not None or product.groups > 1:
-            continue  # of a traced block: a convolution, or experts that are one tensor
+            continue  # of a traced block: a convolution, or experts
         if product.name == "q_kv_down":
             rank = getattr(part, "query_rank", None) or 0
             yield Matrix("q_a", product.name, k, rank)
@@ -101,11 +101,11 @@ def matrices(part: Part, stream: Stream) -> Iterator[Matrix]:
         for role in roles:
             each = n * product.times // len(roles)
             yield Matrix(role, product.name, k, each, rows=product.rows)
-    if isinstance(part, Moe):
-        read = part.read(stream.hidden)
-        for role in _inputs(part):
-            yield Matrix(role, "expert_in", read, part.ffn_hidden, part.experts)
-        yield Matrix("down", "expert_out", part.ffn_hidden, read, part.experts)
+    if (moe := routed_of(part, stream.hidden)) is not None:
+        read = moe.read(stream.hidden)
+        for role in _inputs(moe):
+            yield Matrix(role, "expert_in", read, moe.ffn_hidden, moe.experts)
+        yield Matrix("down", "expert_out", moe.ffn_hidden, read, moe.experts)
 
 
 _PRODUCTS = {

@@ -19,6 +19,7 @@ from planner.specs.parts import (
     Part,
     Scan,
     Traced,
+    routed_of,
 )
 from planner.specs.parts.base import WIDTHS, Limit
 from planner.specs.shape import Shape, words_of
@@ -141,7 +142,7 @@ class Mix:
     @functools.cached_property
     def expert_share(self) -> float:
         """Share of layers with experts."""
-        return sum(n for part, n in self.parts if isinstance(part, Moe)) / self.layers
+        return sum(n for part, n in self.parts if routed_of(part, 1)) / self.layers
 
     def mean_of(self, value: Callable[[Part], float]) -> float:
         """Sum of a value over the parts of the mean layer."""
@@ -192,6 +193,14 @@ def timed_shares(model: Shape) -> tuple[float, ...]:
 def parts_of(model: Shape) -> tuple[tuple[Part, int], ...]:
     """Every part that the model has, and how often over all layers."""
     return mix_of(model).parts
+
+
+@functools.lru_cache(maxsize=512)
+def experts_of(model: Shape) -> tuple[Moe | None, int]:
+    """The experts of a model, and the layers that have them."""
+    each = [(routed_of(part, model.hidden), count) for part, count in parts_of(model)]
+    moes = [(moe, count) for moe, count in each if moe is not None]
+    return (moes[0][0], sum(count for _, count in moes)) if moes else (None, 0)
 
 
 def cores_of(model: Shape) -> tuple[tuple[Core, int], ...]:
@@ -273,7 +282,8 @@ def check(model: Shape) -> None:
     kinds = [_kind(model, text, tower) for tower, text in stated]
     used = {word for _, text in stated for block in words_of(text) for word in block}
     _check_towers(model, [tower for tower, _ in stated])
-    experts = [part for kind in kinds for part in kind.parts if isinstance(part, Moe)]
+    parts = [part for kind in kinds for part in kind.parts]
+    experts = [moe for part in parts if (moe := routed_of(part, model.hidden))]
     if len({part.model_copy(update={"name": ""}) for part in experts}) > 1:
         raise ValueError("stack: experts of one kind per model are planned, and two are named")
     idle = [name for name in names if name not in used]
@@ -296,7 +306,7 @@ def _check_towers(model: Shape, used: list[str]) -> None:
         raise ValueError(f"towers: no layer of the stack is of {idle[0] or 'the sequence'!r}")
     if any(isinstance(core, Scan) for core, _ in cores_of(model)):
         raise ValueError("towers: layers that carry a state along a sequence have none")
-    if model.mtp or any(isinstance(part, Moe) for part, _ in parts_of(model)):
+    if model.mtp or any(routed_of(part, 1) for part, _ in parts_of(model)):
         raise ValueError("towers: experts and multi-token prediction are planned without them")
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from planner.specs.base import Names
 from planner.specs.decoder import FLAT, Experts, Positional, decoder_of, expanded
-from planner.specs.layers import check, layers_of, of_samples, parts_of
+from planner.specs.layers import check, experts_of, layers_of, of_samples, parts_of
 from planner.specs.parts import Attention, Convolution, Latent, LatentAttention, Mlp, Moe, Traced
 from planner.specs.parts.base import MAX_POSITIONS, MaybeWidth
 from planner.specs.published import Published
@@ -125,8 +125,7 @@ class ModelSpec(Shape):
     @property
     def routed(self) -> Moe | None:
         """The experts of its layers."""
-        experts = (part for part, _ in parts_of(self) if isinstance(part, Moe))
-        return next(experts, None)
+        return experts_of(self)[0]
 
     @property
     def attention(self) -> Attention | Latent | None:
@@ -148,7 +147,7 @@ class ModelSpec(Shape):
     @property
     def moe_layers(self) -> int:
         """Number of layers with experts."""
-        return sum(count for part, count in parts_of(self) if isinstance(part, Moe))
+        return experts_of(self)[1]
 
     @property
     def dense_layers(self) -> int:

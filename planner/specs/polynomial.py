@@ -41,16 +41,22 @@ class Polynomial:
         ordered = sorted(coefficients.items(), reverse=True)
         return cls(tuple((*powers, value) for powers, value in ordered if value))
 
-    def at(self, samples: Array, tokens: Array) -> Array:
-        """Value for `samples` per micro-batch of `tokens` each."""
-        value = 0.0 * samples * tokens
+    def at(self, samples: Array, tokens: Array, ranks: Array = 1.0) -> Array:
+        """Value for `samples` per micro-batch of `tokens` each. ranks: of context parallelism, who
+        share what grows with tokens, one side of tokens by tokens; each has all else."""
+        value = 0.0 * samples * tokens * ranks
         for power_b, power_s, coefficient in self.terms:
-            term = float(coefficient) + 0.0 * value
+            term = float(coefficient) / (ranks if power_s else 1.0) + 0.0 * value
             for factor, power in ((samples, power_b), (tokens, power_s)):
                 for _ in range(power):
                     term = term * factor
             value = value + term
         return value
+
+    @property
+    def power(self) -> int:
+        """The highest power of tokens."""
+        return max((power_s for _, power_s, _ in self.terms), default=0)
 
     def is_per_token(self) -> bool:
         """Whether it is one per token: b*s."""

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from planner.specs.parts.traced import copies_of
 from planner.specs.polynomial import PER_TOKEN, Polynomial
 from planner.trace import fit
 from planner.trace.classes import ATTENTION, BATCHED, CONVOLUTION, FUSABLE, GEMM, Call
-from planner.trace.divide import DIVIDED, INPUT, TOKENS, WHOLE, Division
+from planner.trace.divide import DIVIDED, EXPERTS, INPUT, ROUTED, TOKENS, WHOLE, Division
 from planner.trace.fit import NotPolynomial, Powers, Size
 from planner.trace.record import COUNTED_BYTES, OUTSIDE, Recorded, Region
 
@@ -120,6 +121,9 @@ def _block(
         "shares": _shares(regions, numbers, fitting, where),
     }
     part = {name: value for name, value in part.items() if value}
+    mixing = _mixing(regions, sizes)[:_LONGEST]
+    if mixing or any(part.get(name) for name in ("gemms", "multiplied", "attention")):
+        part["mixing"] = mixing
     if region.name and region.undivided and (part.get("gemms") or part.get("attention")):
         part["undivided"] = region.undivided[:_LONGEST]
     if all(x.frozen_saved is not None for x in regions):
@@ -134,6 +138,25 @@ def _block(
         fit.total([flop for call, flop in products if call.backward]),
         fit.total([flop for call, flop in products if not call.backward]),
     )
+
+
+def _mixing(regions: Sequence[Region], sizes: Sequence[Size]) -> str:
+    """The operator in which tokens meet, attention apart: the dimensions along which it acts grow
+    with the length. Empty where there is none."""
+    longest: dict[int, dict[tuple[str, str], Counter[int]]] = {}
+    (batch, length), *_ = sizes
+    for region, size in zip(regions, sizes, strict=True):
+        if size[0] == batch:
+            acts: dict[tuple[str, str], Counter[int]] = {}
+            for name, module, elements in region.along:
+                acts.setdefault((name, module), Counter())[elements] += 1
+            longest[size[1]] = acts
+    first = longest[length]
+    for (name, module), counted in first.items():
+        if any(acts.get((name, module)) != counted for acts in longest.values()):
+            inside = module.removeprefix(regions[0].name).strip(".")
+            return f"{name} of {inside or 'the block'} acts along the tokens of a sequence"
+    return ""
 
 
 _LONGEST = 300  # characters of a sentence
@@ -152,7 +175,7 @@ def _shares(
     have a share of."""
     rows: list[dict[str, Any]] = []
     largest = _working(numbers, fitting)
-    for ranks in (DIVIDED, TOKENS, INPUT):
+    for ranks in (DIVIDED, TOKENS, INPUT, ROUTED, EXPERTS):
         row: dict[str, Any] = {"ranks": ranks}
         for name in (*_COUNTS, *_FROZEN):
             values = [x.shares.get(ranks, Counter())[name] for x in regions]
@@ -288,22 +311,37 @@ def _gemms(
             n.get("read"),
             weight not in images,
             split(weight),
+            bool(call.words.get("routed")),
         )
         counts[key] += 1
         shared[key] += weight in seen or weight not in names
         seen.add(weight)
     rows = []
     for alike, count in counts.items():
-        label, k, columns, m, groups, taps, read, gradient, divided = alike
+        label, k, columns, m, groups, taps, read, gradient, divided, copies = alike
         row: dict[str, Any] = {"name": label, "k": k, "n": columns, "rows": m, "times": count}
         row |= {"groups": groups, "shared": shared[alike], "taps": taps, "read": read}
         row |= {"input_gradient": gradient, "split": divided}
         plain = {"rows": PER_TOKEN, "times": 1, "groups": 1, "shared": 0, "taps": 1, "read": None}
-        plain |= {"input_gradient": True, "split": "none"}
+        if copies:
+            row |= _experts(row)
+        plain |= {"input_gradient": True, "split": "none", "routed": False, "looped": False}
         if read is not None and groups > 1:  # every group has all rows
             row["rows"] = fit.times(m, Fraction(groups))
         rows.append({x: v for x, v in row.items() if x not in plain or v != plain[x]})
     return rows
+
+
+def _experts(row: dict[str, Any]) -> dict[str, Any]:
+    """Of a product over copies of tokens that a router sends to experts: it is of all of them at
+    once, or as often as there are experts."""
+    if row["groups"] > 1:
+        return {"routed": copies_of(row["rows"]) > 0}
+    rows = fit.times(row["rows"], Fraction(row["times"]))
+    if row["times"] == 1 or not copies_of(rows):
+        return {}
+    alike = {"rows": rows, "groups": row["times"], "times": 1, "shared": 0}
+    return alike | {"routed": True, "looped": True}
 
 
 def _has_weight(call: Call, n: dict[str, Polynomial], names: Collection[str]) -> bool:
@@ -439,9 +477,12 @@ def _moves(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict[str
 def _working(
     calls: Sequence[tuple[Call, dict[str, Polynomial]]], fitting: Fit
 ) -> tuple[Call, Polynomial] | None:
-    """The operator of backward that reads and writes most at the largest size, and its bytes."""
+    """The operator of backward that reads and writes most at the largest size, and its bytes; of a
+    block with experts without their weights, whose gradients are counted as those of all models."""
     size = max(fitting.sizes)
     moved = [(c, n["bytes"]) for c, n in calls if c.backward and c.kind != "fused"]
+    if any(c.words.get("routed") for c, _ in calls):
+        moved = [(c, Polynomial(tuple(x for x in n.terms if x[:2] != (0, 0)))) for c, n in moved]
     if not moved:
         return None
     return max(moved, key=lambda x: float(x[1].at(float(size[0]), float(size[1]))))

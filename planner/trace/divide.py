@@ -19,6 +19,7 @@ STREAM = -1  # source of tensors that come from outside of a block
 Sources = frozenset[int]  # GEMMs whose outputs a tensor is made of, without a GEMM in between
 NO_SOURCE: Sources = frozenset()
 WHOLE, DIVIDED, TOKENS, INPUT = "whole", "divided", "tokens", "input"
+ROUTED, EXPERTS = "routed", "experts"  # copies of tokens: whole ones, and shares of channels
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,10 @@ class Division:
         if sources & self.columns:
             return DIVIDED
         return TOKENS if sources else WHOLE
+
+    def copies(self, sources: Sources) -> str:
+        """How ranks have copies of tokens for experts."""
+        return EXPERTS if sources & self.columns else ROUTED
 
     def mixes(self, sources: Iterable[Sources]) -> bool:
         """Whether an operator reads what is divided beside what is whole on every rank."""

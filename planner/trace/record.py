@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from planner.trace import classes
+from planner.trace import classes, routes
 from planner.trace.classes import ATTENTION, BATCHED, CONVOLUTION, FUSABLE, GEMM, Call
 from planner.trace.divide import (
     INPUT,
@@ -57,6 +57,8 @@ class Region:
     # of what is saved, by how ranks of tensor parallelism have it
     shares: dict[str, Counter[str]] = field(default_factory=dict)
     undivided: str = ""  # why ranks cannot share it
+    # operators of activations, and how many elements each acts along
+    along: list[tuple[str, str, int]] = field(default_factory=list)
 
     def add(self, ranks: str, name: str, size: int) -> None:
         """Counts a share of what `name` counts."""
@@ -99,6 +101,8 @@ class _Storage:
     again: list[_Storage] | None = None  # what it is made of again in backward
     sources: Sources = NO_SOURCE
     read_by: set[int] = field(default_factory=set)  # GEMMs
+    chosen: bool = False  # whole numbers and masks that follow from a router's choice
+    copies: int = 0  # rows that are copies of tokens for experts
 
 
 class Recorder(TorchDispatchMode):
@@ -126,7 +130,8 @@ class Recorder(TorchDispatchMode):
         self.turn = 0  # the last chain forward
         self.division = Division()
         self.seen: list[Seen] = []
-        self.made_of: dict[int, Sources] = {}  # sources of what a call writes, by its identity
+        # sources of what a call writes, and whether it is copies of tokens, by its identity
+        self.made_of: dict[int, tuple[Sources, bool]] = {}
         self.alive: list[Any] = []  # memory of tensors, lest another one comes to lie there
 
     # ------------------------------------------------------------------------------- modules
@@ -210,6 +215,9 @@ class Recorder(TorchDispatchMode):
         backward = self.backwards
         labels: Any = {} if node is None else node.metadata
         region = self._region() if node is None else labels.get(_LABEL, self.regions_last)
+        given = routes.arguments(func, args, kwargs)
+        if not backward:
+            self._acts_along(region, name, given, inputs, outputs)
         if not fresh and not writes:
             return result  # a view
         if kind not in FUSABLE or self.chained_in != (region, backward):
@@ -218,10 +226,18 @@ class Recorder(TorchDispatchMode):
             if kind in FUSABLE:
                 self.chains[self.chain] = _Chain(region, backward)
         sources = self._sources(region, name, args, inputs)
+        chosen, copies = self._routed(region, name, given, inputs, outputs)
         reads = [(self._source(region, x), tuple(x.shape)) for x in inputs]
         read, written = self._moved(
             region, inputs, fresh if fresh else outputs, bool(kind), sources
         )
+        copied = False
+        for x in fresh if fresh else outputs:
+            storage = self.storages[x.untyped_storage()._cdata]
+            storage.chosen = chosen and not x.is_floating_point()
+            holds = bool(sources) or not x.is_floating_point()
+            storage.copies = copies if copies and holds and routes.leads(x, copies) else 0
+            copied = copied or storage.copies > 0
         if name == "_to_copy" and (weight := self._weight(args)):  # autocast: a weight in 16 bit
             self.weights[outputs[0].untyped_storage()._cdata] = weight
             return result  # counted by the stack, with all weights
@@ -237,7 +253,7 @@ class Recorder(TorchDispatchMode):
             call.numbers["again"] = again
         call.numbers["made"] = sum(x.numel() for x in (fresh or outputs))
         self.regions[region].calls.append(call)
-        self.made_of[id(call)] = sources
+        self.made_of[id(call)] = sources, copied
         self.seen += [Seen(region, call, reads, call.numbers["made"])] * (not backward)
         return result
 
@@ -270,6 +286,56 @@ class Recorder(TorchDispatchMode):
             storage.read_by.add(at)
         return frozenset([at])
 
+    def _acts_along(
+        self,
+        region: int,
+        name: str,
+        given: dict[str, Any],
+        inputs: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+    ) -> None:
+        """Notes along how many elements an operator of activations acts. What a router's choice
+        gathers is noted elsewhere, and so is what is outside of blocks, but for scans."""
+        if not (self.regions[region].name or not self.blocks or name in routes.SCANS):
+            return
+        read = [x for x in inputs if x.is_floating_point() and self._source(region, x)]
+        if not read or any(self._storage(x).chosen for x in routes.by_index(name, given)):
+            return
+        if (size := routes.along(name, given, read[0], outputs[0])) > 1:
+            module = self.stack[-1] if self.stack else ""
+            self.regions[region].along.append((name, module, size))
+
+    def _routed(
+        self,
+        region: int,
+        name: str,
+        given: dict[str, Any],
+        inputs: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+    ) -> tuple[bool, int]:
+        """Whether what an operator writes follows from a router's choice, and the rows that are
+        copies of tokens."""
+        read = [(x, self._storage(x)) for x in inputs]
+        choices = [x for x in outputs if routes.chooses(name, x)]
+        if choices and any(storage.sources for _, storage in read):
+            return True, choices[0].numel()
+        chosen = any(storage.chosen for _, storage in read)
+        indices = [x for x in routes.by_index(name, given) if self._storage(x).chosen]
+        if indices:
+            return chosen, max(x.numel() for x in indices)
+        copies = {storage.copies for _, storage in read if storage.copies}
+        rows = next((n for n in copies if routes.leads(outputs[0], n)), 0)
+        # of tokens that go to a single expert, as many as there are: sums with others are none
+        others = any(
+            storage.sources and not storage.copies and routes.leads(x, rows) for x, storage in read
+        )
+        return chosen, 0 if others else rows
+
+    def _storage(self, x: torch.Tensor) -> _Storage:
+        """What is known of the memory of a tensor."""
+        key = x.untyped_storage()._cdata
+        return self.storages.get(key) or _Storage(-1, -1, 0)
+
     def divide(self) -> None:
         """After the forward pass: the GEMMs that ranks share, the blocks whose operators do not
         allow it, and shares of what is saved."""
@@ -290,6 +356,8 @@ class Recorder(TorchDispatchMode):
 
     def _ranks(self, storage: _Storage, region: int) -> str:
         """How ranks have a tensor that a region reads or keeps."""
+        if storage.copies and storage.region == region:
+            return self.division.copies(storage.sources)
         if not self.division.rows:
             return WHOLE
         ranks = self.division.ranks(storage.sources)
@@ -314,6 +382,8 @@ class Recorder(TorchDispatchMode):
         if call.kind == GEMM:
             call.numbers |= classes.gemm_sizes(name, args)
             call.words["weight"] = self._weight(args)
+            left = self.storages.get(args[name == "addmm"].untyped_storage()._cdata)
+            call.words["routed"] = left is not None and left.copies == call.numbers["m"]
             if name == "addmm":
                 call.words["bias"] = self._weight(args[:1])
         elif name == "embedding":
@@ -458,8 +528,11 @@ class Recorder(TorchDispatchMode):
         """How ranks have the tensors of every call, by what it writes."""
         for region in self.regions:
             for call in region.calls:
-                if (made_of := self.made_of.get(id(call))) is not None and self.division.rows:
-                    call.words["ranks"] = self.division.ranks(made_of)
+                sources, copied = self.made_of.get(id(call), (NO_SOURCE, False))
+                if copied:
+                    call.words["ranks"] = self.division.copies(sources)
+                elif id(call) in self.made_of and self.division.rows:
+                    call.words["ranks"] = self.division.ranks(sources)
 
     def _moved_by(self, storage: _Storage, region: int) -> str:
         ranks = self._ranks(storage, region)

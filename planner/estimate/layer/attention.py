@@ -73,7 +73,8 @@ def _one_core(shape: LayerShape, m: Machine, core: Core) -> BothWays[Array]:
 
 def _batched_s(shape: LayerShape, m: Machine, core: Batched) -> BothWays[Array]:
     """Products of activations of a traced block: backward one for the gradient of each operand."""
-    rows, columns, inner, batch = core.sizes(shape.micro_batch, shape.length)
+    # none multiplies tokens with tokens where ranks share a sequence
+    rows, columns, inner, batch = core.sizes(shape.micro_batch, shape.length / shape.cp)
     batch = batch / shape.tp if core.split else batch
     width = shape.plan.training.element_bytes
     # operands of a product of activations are odd in either width as one with a weight is

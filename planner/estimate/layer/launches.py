@@ -144,7 +144,9 @@ def of_experts(shape: LayerShape, m: Machine) -> Array:
         each = 0.0 * each
     captured = replayed(shape.plan) or Replayed()
     routing = _MOE_OPERATORS - _replayed(m) * captured.routing
-    return shape.mix.expert_share * (routing + each * shape.experts)
+    # what a traced block issues is counted with its code
+    share = shape.mix.mean_of(lambda part: float(isinstance(part, Moe)))
+    return share * (routing + each * shape.experts)
 
 
 def _biased_experts(shape: LayerShape, m: Machine) -> Array:

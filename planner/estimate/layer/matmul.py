@@ -66,6 +66,8 @@ def _gemm(
 ) -> Gemm:
     """One GEMM of products that read the same, their columns side by side."""
     first, t = products[0], shape.tp
+    if first.routed:
+        return _routed(shape, first, share, trained)
     columns = sum(p.n.local(t) * (p.times if joined else 1) for p in products)
     tokens = shape.tokens
     if first.rows is not None:
@@ -87,6 +89,20 @@ def _gemm(
     )
 
 
+def _routed(shape: LayerShape, product: Product, share: float, trained: float) -> Gemm:
+    """One GEMM of the experts of a traced block."""
+    split, t = product.split, shape.etp
+    return _of_experts(
+        shape,
+        product.name,
+        product.n.elements / (t if split == "columns" else 1.0 + 0.0 * t),
+        product.k / (t if split == "rows" else 1.0 + 0.0 * t),
+        share * product.times,
+        trained,
+        product.looped,
+    )
+
+
 def _read(shape: LayerShape, product: Product) -> Array | None:
     """Elements of a convolution's input."""
     if product.pixels is not None:
@@ -95,15 +111,27 @@ def _read(shape: LayerShape, product: Product) -> Array | None:
 
 
 def _experts(shape: LayerShape, moe: Moe, share: float, trained: float) -> Iterator[Gemm]:
+    h, f = float(moe.read(shape.plan.model.hidden)), moe.ffn_hidden / shape.etp
+    yield _of_experts(shape, "expert_in", moe.inputs * f, h, share, trained)
+    yield _of_experts(shape, "expert_out", h, f, share, trained)
+
+
+def _of_experts(
+    shape: LayerShape,
+    name: str,
+    n: Array,
+    k: Array,
+    share: float,
+    trained: float,
+    looped: bool = False,
+) -> Gemm:
+    """One GEMM of all experts of a rank, side by side or in a loop."""
     local = shape.experts
     rows = np.maximum(shape.routed / local, 1.0)
-    h, f = float(moe.read(shape.plan.model.hidden)), moe.ffn_hidden / shape.etp
     at_once, times = local, share
-    if loops_experts(shape.plan):
+    if looped or loops_experts(shape.plan):
         at_once, times = 1.0 + 0.0 * local, share * local
-    sizes = {"expert_in": (moe.inputs * f, h), "expert_out": (h, f)}
-    for name, (n, k) in sizes.items():
-        yield Gemm(name, rows, n, k, at_once, per_layer=times, routed=True, weight_gradient=trained)
+    return Gemm(name, rows, n, k, at_once, per_layer=times, routed=True, weight_gradient=trained)
 
 
 def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:

@@ -22,7 +22,7 @@ from planner.formulas.params import stream_of
 from planner.ledger import Array, Ledger
 from planner.specs.layers import Mix
 from planner.specs.model import ModelSpec
-from planner.specs.parts import Attended, Attention, Latent, Mlp, Moe, Part
+from planner.specs.parts import Attended, Attention, Latent, Mlp, Moe, Part, Traced
 from planner.specs.parts.base import Moved
 from planner.specs.plan import Plan
 from planner.specs.polynomial import Polynomial
@@ -190,6 +190,9 @@ def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Ar
                 stream_s(plan, m, stream.forward * elements, 1.0),
                 stream_s(plan, m, stream.backward * elements, 1.0),
             )
+    if isinstance(part, Traced) and (traced := part.moe(plan.model.hidden)) is not None:
+        arrived = m.expert_traffic * _arrived_bytes(shape, m, traced)
+        seconds["experts"] = BothWays(*(stream_s(plan, m, arrived, 0.0),) * 2)
     for moved in part.moved():
         before = seconds.get(moved.name, BothWays(0.0, 0.0))
         each = _moved_s(shape, m, moved)
@@ -201,16 +204,15 @@ def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Ar
 
 def _moved_s(shape: LayerShape, m: Machine, moved: Moved) -> BothWays[Array]:
     """Seconds of a class of operators of a traced block, chains of them fused by a compiler."""
-    samples, length = shape.micro_batch, shape.tokens / shape.micro_batch
+    samples, length = shape.micro_batch, shape.tokens * shape.cp / shape.micro_batch
     training = shape.plan.training
     fused, once = bool(training.compile), float(training.fused_norm is True)
     ratio = training.element_bytes / _COUNTED_ELEMENT
-    ranks = {"whole": 1.0, "divided": shape.tp, "tokens": shape.tokens / shape.local_tokens}[
-        moved.ranks
-    ]
+    ranks = shape.traced_ranks[moved.ranks]
 
     def seconds(each: Polynomial, again: Polynomial, launches: float) -> Array:
-        counted = each.at(samples, length) - once * again.at(samples, length)
+        whole, repeated = (x.at(samples, length, shape.cp) for x in (each, again))
+        counted = whole - once * repeated
         return copy_s(m, ratio * counted / ranks) + (0.0 if fused else launches) * m.kernel_gap
 
     both = (moved.fused, moved.fused_again) if fused else (moved.apart, moved.again)
@@ -243,19 +245,25 @@ def _experts_s(shape: LayerShape, m: Machine, moe: Moe) -> BothWays[Array]:
     h = float(moe.read(plan.model.hidden))
     widths = routed * moe.ffn_hidden / shape.etp
     widths = widths + shape.tokens * moe.shared_ffn_hidden / shape.tp
-    arrived = dispatch.sorted_bytes(shape, m, moe)
-    more = np.where((shape.ep > 1) & (shape.experts > 1), arrived, 0.0)
-    more = more + _ONE_OF_COPIES / moe.experts_per_token
+    arrived, once = _arrived_bytes(shape, m, moe), _ONE_OF_COPIES / moe.experts_per_token
     apart = _apart(shape, m, moe)
 
     def pass_s(per_width: Array, per_routed: Array, launches: float, apart: Array) -> Array:
-        moved = m.expert_traffic * (widths * per_width + routed * h * per_routed)
+        copies = routed * h * (per_routed + once) + arrived
+        moved = m.expert_traffic * (widths * per_width + copies)
         return stream_s(plan, m, moved + apart, launches)
 
     return BothWays(
-        pass_s(act.forward, _PERMUTE.forward + more, _EXPERT_KERNELS.forward, apart.forward),
-        pass_s(act.backward, _PERMUTE.backward + more, _EXPERT_KERNELS.backward, apart.backward),
+        pass_s(act.forward, _PERMUTE.forward, _EXPERT_KERNELS.forward, apart.forward),
+        pass_s(act.backward, _PERMUTE.backward, _EXPERT_KERNELS.backward, apart.backward),
     )
+
+
+def _arrived_bytes(shape: LayerShape, m: Machine, moe: Moe) -> Array:
+    """Bytes that bring what arrived from other ranks to its experts, each way."""
+    copied = shape.routed * float(moe.read(shape.plan.model.hidden))
+    apart = (shape.ep > 1) & (shape.experts > 1)
+    return np.where(apart, copied * dispatch.sorted_bytes(shape, m, moe), 0.0)
 
 
 def _apart(shape: LayerShape, m: Machine, moe: Moe) -> BothWays[Array]:

@@ -15,6 +15,7 @@ from planner.ledger import Array
 from planner.specs.columns import ByName, Columns
 from planner.specs.layers import Mix, mix_of
 from planner.specs.parts import Batched, Core, Scan
+from planner.specs.parts.base import Ranks
 from planner.specs.plan import Plan
 
 # the columns that the cost of a layer depends on: the arguments of `local_shape`
@@ -80,6 +81,19 @@ class LayerShape:
         )
 
     @property
+    def traced_ranks(self) -> dict[Ranks, Array]:
+        """Ranks that divide what a traced block counts, by how they have a tensor."""
+        ones, moe = np.ones_like(self.tokens), self.plan.model.routed
+        copies = ones if moe is None else moe.per_token * self.tokens / self.routed
+        return {
+            "whole": ones,
+            "divided": self.tp,
+            "tokens": self.tokens / self.local_tokens,
+            "routed": copies,
+            "experts": copies * self.etp,
+        }
+
+    @property
     def fullest(self) -> Array:
         """Load of the fullest rank of experts over the mean."""
         if self.plan.model.routed is None:
@@ -141,7 +155,7 @@ def core_flop(shape: LayerShape, core: Core) -> Array:
     if isinstance(core, Scan):
         return flops.core_forward_flop(core, shape.tokens) / shape.tp
     if isinstance(core, Batched):
-        whole = core.flop(shape.micro_batch, shape.length)
+        whole = core.flop(shape.micro_batch, shape.length / shape.cp)
         return whole / shape.tp if core.split else whole
     pairs = flops.core_pairs(core, shape.length) * uneven.attended_frac(shape.plan, core)
     pairs = pairs * shape.micro_batch / shape.cp

@@ -16,6 +16,7 @@ import numpy as np
 from planner.estimate import mechanisms
 from planner.estimate.machine.kernels import split_experts
 from planner.estimate.memory import beside_frozen, eager, modules, norms, traced
+from planner.estimate.memory.tokens import routed_tokens, tokens_of
 from planner.estimate.stages import Repeated, StageSplit
 from planner.formulas import casts, experts, memory, recompute
 from planner.formulas.params import MTP_NORMS, stream_of
@@ -54,30 +55,6 @@ _DROPOUT_MASKS = 2.0  # of a byte per element: after attention and after the MLP
 _ROUTER_BYTES = 8.0  # per token and expert: fp32 logits and their softmax
 # copies of h per routed token: gathered for the experts, to be weighted
 _EXPERT_INPUT, _EXPERT_OUTPUT = 1.0, 1.0
-
-
-def tokens_of(plan: Plan, c: Columns) -> tuple[Array, Array]:
-    """(tokens of a micro-batch on this rank, those that norms and residuals see under sequence
-    parallelism)."""
-    tokens = c.tokens(plan.training.seq_len)
-    return tokens, tokens / c.sequence_ranks
-
-
-def routed_tokens(plan: Plan, c: Columns) -> Array:
-    """Copies of tokens that routed experts of this rank work on in a micro-batch."""
-    moe = plan.model.routed
-    if moe is None:
-        return 0.0 * c.tp
-    tensor = experts.tensor_of(plan, c.tp)
-    tokens = experts.gathered_tokens(
-        c.tokens(plan.training.seq_len), c.tp, tensor, c.sequence_parallel > 0
-    )
-    even = moe.per_token * tokens
-    # buffers are as large as a capacity says, filled or not, unless pages hold what is filled
-    load = mechanisms.kept_load(plan) or plan.training.capacity_factor
-    if load is None:
-        load = experts.load_of(plan, c.ep, np.maximum(moe.experts / c.ep, 1.0), even)
-    return load * even
 
 
 def one_input(plan: Plan, c: Columns, kind: Kind | None = None) -> Array:

@@ -12,6 +12,7 @@ from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
 from planner.estimate.memory import activations
 from planner.estimate.memory.phases import Phased, throughout
 from planner.estimate.memory.states import ZERO_3
+from planner.estimate.memory.tokens import tokens_of
 from planner.estimate.memory.workspaces import workspace_bytes
 from planner.formulas import experts as expert_ranks
 from planner.formulas.optimizers import optimizer_of
@@ -32,7 +33,7 @@ def buckets(s: StageOf) -> Phased:
     fixed = ((c.replicas > 1) | (c.zero > 0)) * _fixed_buckets(s)
     sizes = (c.replicas > 1) * 1.0 * s.state.bucket * s.trained.all
     if plan.model.routed is not None and plan.model.moe_layers:
-        local = activations.tokens_of(plan, c)[1]
+        local = tokens_of(plan, c)[1]
         tensor = expert_ranks.tensor_of(plan, c.tp)
         sizes = sizes + dispatch.buffer_bytes(plan, c.ep, tensor, local)
     lasting = Phased(*(sizes + waiting for waiting in _received(s)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.estimate.memory.activations import tokens_of
+from planner.estimate.memory.tokens import tokens_of
 from planner.estimate.stages import Repeated
 from planner.formulas import memory
 from planner.ledger import Array

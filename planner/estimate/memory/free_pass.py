@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.estimate.memory import activations, eager
+from planner.estimate.memory.tokens import routed_tokens, tokens_of
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layers import parts_of
@@ -23,13 +24,13 @@ _HELD_BY_CALLERS = 2.0  # of these; one where the only layer's input is the embe
 def layer_bytes(plan: Plan, c: Columns) -> Array:
     """Bytes inside the largest operator of a layer: products of an MLP before the last one, or
     scores, beside the residual stream."""
-    tokens, local = activations.tokens_of(plan, c)
+    tokens, local = tokens_of(plan, c)
     e, inner = plan.training.element_bytes, 0.0 * tokens
     for part, _ in parts_of(plan.model):
         if isinstance(part, Mlp):
             inner = np.maximum(inner, e * tokens * part.ffn_hidden * (part.inputs + 1.0) / c.tp)
         elif isinstance(part, Moe):
-            routed = activations.routed_tokens(plan, c)
+            routed = routed_tokens(plan, c)
             inner = np.maximum(inner, e * routed * part.ffn_hidden * (part.inputs + 1.0))
         for core in part.core():
             if isinstance(core, Attended) and activations.scores_kernel(plan, core):

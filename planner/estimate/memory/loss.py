@@ -9,7 +9,7 @@ import numpy as np
 from planner.estimate.layer import head_columns
 from planner.estimate.layer.head import CONTRASTED, loss_chunks
 from planner.estimate.memory import eager
-from planner.estimate.memory.activations import tokens_of
+from planner.estimate.memory.tokens import tokens_of
 from planner.formulas import memory
 from planner.ledger import Array
 from planner.specs.columns import Columns

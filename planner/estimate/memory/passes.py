@@ -9,6 +9,7 @@ import numpy as np
 from planner.estimate import sync
 from planner.estimate.memory import activations, caches, eager, free_pass, gradients, loss, offload
 from planner.estimate.memory.phases import Phased, between_updates, in_backward, throughout
+from planner.estimate.memory.tokens import tokens_of
 from planner.formulas import memory
 from planner.formulas.stages import mtp_layers
 from planner.ledger import Array
@@ -78,7 +79,7 @@ def _final_norm(s: StageOf) -> Array:
     plan = head_plan(s.plan)
     if not plan.model.final_norm or mtp_layers(plan):
         return 0.0 * s.split.last
-    local, each = activations.tokens_of(plan, s.c)[1], eager.norm_working_bytes(plan)
+    local, each = tokens_of(plan, s.c)[1], eager.norm_working_bytes(plan)
     works = memory.product_input_bytes(local, float(plan.model.hidden), each)
     return s.split.last * np.maximum(works - s.kept.working, 0.0)
 

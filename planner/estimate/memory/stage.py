@@ -19,6 +19,7 @@ from planner.estimate.memory.states import (
     states_of,
     trained_elements,
 )
+from planner.estimate.memory.tokens import tokens_of
 from planner.estimate.stages import Repeated, StageSplit, repeated
 from planner.estimate.state_types import state_of
 from planner.estimate.trained import Weights, backward_split, trained_again
@@ -99,7 +100,7 @@ class StageOf:
         if self.plan.stack.pipelining == "torch":
             kept = loss.sent(self.plan, self.c, self.chunks / self.c.vpp)
             passed = passed + kept * self.split.last * (self.c.pp > 1)
-        scores = activations.tokens_of(self.plan, self.c)[0] * self.plan.training.seq_len
+        scores = tokens_of(self.plan, self.c)[0] * self.plan.training.seq_len
         if eager.masks(self.plan):
             passed = passed + self.plan.training.element_bytes * scores
         # a byte for all layers, which those that are repeated read again

@@ -9,6 +9,8 @@ import numpy as np
 
 from planner.estimate.memory import eager
 from planner.estimate.memory.beside_frozen import own_copy_bytes
+from planner.estimate.memory.tokens import routed_tokens, tokens_of
+from planner.formulas.experts import tensor_of
 from planner.ledger import Array, Ledger
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind
@@ -23,17 +25,21 @@ _STATISTICS = 4.0  # bytes per query and head that a fused attention keeps for b
 
 def _ranks(plan: Plan, c: Columns) -> dict[str, Array]:
     """Ranks that divide what is kept, by the shares of a block."""
+    moe, copies = plan.model.routed, 1.0 + 0.0 * c.tp
+    if moe is not None:
+        copies = moe.per_token * tokens_of(plan, c)[0] / routed_tokens(plan, c)
     gathered = plan.stack.activations.gathered_inputs
     whole = gathered == "always" or ((gathered == "without pipeline") & (c.pp == 1))
     inputs = np.where(whole, 1.0, c.sequence_ranks)
-    return {"divided": c.tp, "tokens": c.sequence_ranks, "input": inputs}
+    ranks = {"divided": c.tp, "tokens": c.sequence_ranks, "input": inputs}
+    return ranks | {"routed": copies, "experts": copies * tensor_of(plan, c.tp)}
 
 
 def counted(plan: Plan, c: Columns, elements: Polynomial, others: Polynomial) -> Array:
     """Bytes of a micro-batch. elements: of the compute precision; others: bytes of other types."""
     samples, length = c.micro_batch, float(plan.training.seq_len)
-    wide = plan.training.element_bytes * elements.at(samples, length)
-    return wide + others.at(samples, length) + 0.0 * c.tp
+    wide = plan.training.element_bytes * elements.at(samples, length, c.cp)
+    return wide + others.at(samples, length, c.cp) + 0.0 * c.tp
 
 
 def saved(plan: Plan, c: Columns, part: Traced, gradients: bool) -> Array:
@@ -74,13 +80,16 @@ def products(plan: Plan, c: Columns, kind: Kind) -> Array:
     """Bytes of the input of a layer and of what its GEMMs, convolutions and attention give, which
     selective recompute of all other operators keeps (CheckpointPolicy.MUST_SAVE of
     torch.utils.checkpoint)."""
-    samples, length, e = c.micro_batch, float(plan.training.seq_len), plan.training.element_bytes
+    samples, e = c.micro_batch, plan.training.element_bytes
+    length, copies = float(plan.training.seq_len) / c.cp, _ranks(plan, c)["routed"]
     parts = [part for part in kind.parts if isinstance(part, Traced)]
     entering = next((part.enters for part in parts if part.enters), NONE)
     out = counted(plan, c, entering, NONE) / c.sequence_ranks
     for part in parts:
         for gemm in part.gemms:
             ranks = {"columns": c.tp, "rows": c.sequence_ranks, "none": 1.0}[gemm.split]
+            if gemm.routed:
+                ranks = copies * (tensor_of(plan, c.tp) if gemm.split == "columns" else 1.0)
             out = out + e * gemm.times * gemm.n * gemm.rows.at(samples, length) / ranks
         for each in part.multiplied:
             sizes = (x.at(samples, length) for x in (each.batch, each.m, each.n))
@@ -101,6 +110,6 @@ def scores(plan: Plan, c: Columns, part: Traced, bytes_each: Callable[[Attended]
     for core in cores:
         if (each := bytes_each(core)) and core.spans is not None:
             groups, queries, keys = core.spans.at(float(plan.training.seq_len))
-            pairs = float(groups * queries * keys) * c.micro_batch
+            pairs = float(groups * queries * keys) * c.micro_batch / c.cp
             total = total + each * core.heads * pairs / (c.tp if core.split else 1.0)
     return {"attention/core": total}

@@ -3,7 +3,7 @@
 Search masks tables of layouts with the conditions; refusals and `dpplan explain` say the sentences.
 """
 
-from planner.formulas.rules import divide, stack, state
+from planner.formulas.rules import divide, stack, state, traced
 from planner.formulas.rules.rule import Rule as Rule
 from planner.formulas.rules.rule import of_mechanism
 from planner.ledger import Array
@@ -12,7 +12,8 @@ from planner.specs.options import MECHANISMS
 from planner.specs.plan import Plan
 
 RULES: tuple[Rule, ...] = (
-    *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE, divide.TRACED, divide.SELECTED),
+    *(divide.DEGREES, divide.HEADS, divide.WIDTHS, divide.WHOLE),
+    *(traced.TENSOR, traced.CONTEXT, traced.SELECTED),
     *(divide.PLAIN, divide.LAYERS),
     *(divide.BATCH, divide.SEQUENCE, divide.SCANS, divide.CONTEXT, divide.EXPERTS),
     divide.SPLITS,

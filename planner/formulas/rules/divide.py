@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.formulas import experts
+from planner.formulas.rules import traced
 from planner.formulas.rules.rule import Rule, divides, ones
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
@@ -112,52 +113,7 @@ def _divided(plan: Plan, x: Layout) -> str:
 WHOLE = Rule("towers and convolutions stay whole", ("pp", "cp"), _whole, _divided)
 
 
-def _undivided(plan: Plan, x: Layout) -> str:
-    whole = [part for part in plan.model.traced if part.whole()] if x.cp == x.ep == 1 else []
-    parts = whole or plan.model.traced
-    part = max(parts, key=lambda part: (bool(part.attention), part.parameters))
-    where = f"block {part.name!r}{f' ({part.module})' if part.module else ''} of {plan.model.name}"
-    others = "data parallelism, ZeRO, FSDP and pipeline stages divide its work"
-    if whole:
-        return f"{where} cannot be divided by tp {x.tp}: {part.whole()}; take --tp 1: {others}"
-    return (
-        f"{where} is traced operator by operator, and how ranks would divide its sequence (cp"
-        f" {x.cp}) or its experts (ep {x.ep}) is not known; take --cp 1 --ep 1: tensor parallelism,"
-        f" {others}"
-    )
-
-
-def _divisible(plan: Plan, c: Columns) -> Array:
-    if not plan.model.traced:
-        return ones(c)
-    whole = any(part.whole() for part in plan.model.traced)
-    return (c.cp == 1) & (c.ep == 1) & ((c.tp == 1) | (not whole))
-
-
-# torchtitan's rule counts GEMMs in the order of its own layers; of traced ones all are kept
-SELECTED = Rule(
-    "operators that selective recompute keeps",
-    ("recompute", "selective"),
-    lambda plan, c: ~c.is_recompute("selective") | _selects(plan),
-    lambda plan, x: (
-        f"`products` selects operators of traced blocks, and only of them;"
-        f" {plan.model.name} has {'traced ones' if plan.model.traced else 'none'}"
-    ),
-    ways=lambda plan, x: (
-        f"--selective {'products' if plan.model.traced else 'attention'}",
-        "--recompute full",
-    ),
-)
-
-
-def _selects(plan: Plan) -> bool:
-    if plan.model.traced:
-        return plan.selective != "per-op"
-    return plan.selective != "products"
-
-
 _NO_MODULES = ("jax", "native")  # families that run no module of torch
-TRACED = Rule("traced blocks stay whole", ("tp", "cp", "ep"), _divisible, _undivided)
 # stacks that divide layers have layers of their own, of transformers
 PLAIN = Rule(
     "convolutions run on plain torch",
@@ -308,7 +264,8 @@ def _experts(plan: Plan, c: Columns) -> Array:
 def _undivided_experts(plan: Plan, x: Layout) -> str:
     routed = plan.model.routed
     if routed is None:
-        return f"ep {x.ep} needs a model with experts; leave out --ep"
+        none = f"; {traced.no_experts(plan)}" if plan.model.traced else ""
+        return f"ep {x.ep} needs a model with experts{none}; leave out --ep"
     etp = int(experts.tensor_of(plan, np.float64(x.tp)))
     if routed.ffn_hidden % etp:
         return f"etp {etp} must divide the width {routed.ffn_hidden:,} of an expert"

@@ -35,7 +35,7 @@ from planner.specs.parts.moe import Moe, Routing
 from planner.specs.parts.rg_lru import RgLru
 from planner.specs.parts.rwkv import Rwkv
 from planner.specs.parts.short_conv import ShortConv
-from planner.specs.parts.traced import Traced
+from planner.specs.parts.traced import Traced, routed_of
 
 __all__ = [
     "AnyPart",
@@ -59,6 +59,7 @@ __all__ = [
     "Stream",
     "Tensor",
     "Traced",
+    "routed_of",
 ]
 
 AnyPart = Annotated[

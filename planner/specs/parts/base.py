@@ -17,6 +17,10 @@ from planner.specs.polynomial import Polynomial
 Shard = Literal["tensor", "replicated", "expert"]
 Mask = Literal["causal", "full"]
 Split = Literal["columns", "rows", "none"]
+# how ranks have a tensor of a traced block: each whole; of tensor parallelism a share of its heads
+# or channels, and under sequence parallelism a share of its tokens; routed: copies of tokens for
+# the experts of a rank; experts: the same, of which ranks that split experts have a share
+Ranks = Literal["whole", "divided", "tokens", "routed", "experts"]
 
 # twice the deepest Transformer that was trained (1,000 layers: DeepNet, arXiv 2203.00555); layouts
 # of more layers would be searched for minutes
@@ -114,6 +118,8 @@ class Product:
     rows: Polynomial | None = None
     pixels: Polynomial | None = None
     groups: int = 1
+    routed: bool = False  # whether the groups are experts that tokens are sent to
+    looped: bool = False  # whether these are computed one by one
     input_gradient: bool = True  # of a convolution: what the model is given needs none
 
 
@@ -223,7 +229,7 @@ class Moved:
     again: tuple[Polynomial, Polynomial]
     fused_again: tuple[Polynomial, Polynomial]
     kernels: tuple[float, float]
-    ranks: Literal["whole", "divided", "tokens"] = "whole"  # of tensor parallelism
+    ranks: Ranks = "whole"
 
 
 def convolved(name: str, elements: Pieces) -> Streamed:

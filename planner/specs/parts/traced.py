@@ -2,14 +2,16 @@
 
 `dpplan trace` writes it. Counts are polynomials of the samples of a micro-batch and the tokens of a
 sequence (specs.polynomial): nothing here knows what the block is for. Ranks of tensor parallelism
-share the GEMMs that were traced as pairs, and what is between them (planner/trace/divide.py).
+share the GEMMs that were traced as pairs, and what is between them (planner/trace/divide.py);
+those of context parallelism the tokens of a sequence, where these meet in attention alone; those of
+expert parallelism the weights of GEMMs whose rows are tokens that a router sent.
 """
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from planner.specs.base import Spec
 from planner.specs.parts.base import (
@@ -25,6 +27,8 @@ from planner.specs.parts.base import (
     Part,
     Pieces,
     Product,
+    Ranks,
+    Shard,
     Spans,
     Split,
     Stream,
@@ -32,19 +36,18 @@ from planner.specs.parts.base import (
     Width,
     replicated,
 )
+from planner.specs.parts.moe import Moe
 from planner.specs.polynomial import NONE, ONCE, PER_TOKEN, Count, Polynomial
 
 MOST_PARAMETERS = 10**13
 _MOST_ROWS = 400  # of a block
 _MOST_KERNELS = 10_000_000
+_PLAIN = 2  # matrices of an expert without a gate
 Operators = Literal[
     "normalisation", "softmax", "elementwise", "reduction", "gather", "copy", "scan"
 ]
-# how ranks of tensor parallelism have a tensor: a share of its heads or channels, and under
-# sequence parallelism a share of its tokens; inputs of GEMMs that are divided by columns may be
-# gathered whole
-Ranks = Literal["whole", "divided", "tokens"]
-Shared = Literal["divided", "tokens", "input"]
+# of what is kept: as `Ranks`; inputs of GEMMs that are divided by columns may be gathered whole
+Shared = Literal["divided", "tokens", "input", "routed", "experts"]
 
 
 class Gemm(Spec):
@@ -61,6 +64,17 @@ class Gemm(Spec):
     read: Count | None = None  # elements of a convolution's input
     input_gradient: bool = True  # False: of a convolution over what the model is given
     split: Split = "none"  # what tensor parallelism divides
+    routed: bool = False  # whether the groups are experts, and the rows copies of tokens for them
+    looped: bool = False  # whether these run one by one
+
+    @model_validator(mode="after")
+    def _copies(self) -> Self:
+        if self.routed and not (self.groups > 1 and copies_of(self.rows)):
+            raise ValueError(
+                f"routed GEMMs have groups of 2 and more, and a whole number of copies of every"
+                f" token as rows, such as 2*b*s; here groups {self.groups}, rows {self.rows}"
+            )
+        return self
 
 
 class Multiplied(Spec):
@@ -94,7 +108,7 @@ class Moves(Spec):
     """Operators bound by memory bandwidth, by class: bytes read and written in 16 bit."""
 
     operators: Operators
-    ranks: Ranks = "whole"  # of tensor parallelism: what each has of the tensors
+    ranks: Ranks = "whole"  # what each has of the tensors
     forward: Count = NONE
     backward: Count = NONE
     fused_forward: Count = NONE  # chains of them as one kernel each
@@ -108,7 +122,7 @@ class Moves(Spec):
 
 
 class Share(Spec):
-    """Of what a block keeps, what ranks of tensor parallelism have a share of."""
+    """Of what a block keeps, what ranks have a share of."""
 
     ranks: Shared
     saved: Count = NONE
@@ -145,6 +159,8 @@ class Traced(Part):
 
     shares: tuple[Share, ...] = Field(default=(), strict=False, max_length=_MOST_ROWS)
     undivided: str = Field(default="", max_length=300)  # the operator that ranks cannot share
+    # the operator in which tokens meet, other than attention; None: not traced
+    mixing: str | None = Field(default=None, max_length=300)
 
     adds = 0.0  # sums of the residual are among its operators
 
@@ -156,10 +172,11 @@ class Traced(Part):
             rest -= weights
             # a weight counted elsewhere is multiplied with here, too
             rows = scaled(gemm.rows, Fraction(gemm.times, gemm.groups))
+            shard: Shard = "replicated" if gemm.split == "none" else "tensor"
             yield Tensor(
                 f"traced/{gemm.name}",
                 weights,
-                "replicated" if gemm.split == "none" else "tensor",
+                "expert" if gemm.routed else shard,
                 rows=scaled(rows, Fraction(count, max(weights, 1))),
             )
         yield replicated("traced/rest", max(rest, 0))
@@ -175,6 +192,8 @@ class Traced(Part):
                 join="never",
                 rows=scaled(gemm.rows, Fraction(1, gemm.groups)),
                 groups=gemm.groups,
+                routed=gemm.routed,
+                looped=gemm.looped,
                 taps=gemm.taps,
                 pixels=gemm.read,
                 input_gradient=gemm.input_gradient,
@@ -217,7 +236,7 @@ class Traced(Part):
 
     def limits(self) -> tuple[Limit, ...]:
         heads = [core for core in self.attention if core.split]
-        widths = [gemm.n for gemm in self.gemms if gemm.split == "columns"]
+        widths = [gemm.n for gemm in self.gemms if gemm.split == "columns" and not gemm.routed]
         return (
             *(Limit("heads", core.heads) for core in heads),
             *(Limit("heads of keys and values", core.kv_heads) for core in heads),
@@ -242,6 +261,56 @@ class Traced(Part):
         if len(products) < len(self.gemms):
             return "it has convolutions"
         return ""
+
+    def meets(self) -> str:
+        """Why ranks of context parallelism cannot share the sequence of the block; empty where they
+        can: tokens meet in attention over the sequence alone."""
+        token = Polynomial(((0, 1, Fraction(1)),))
+        for core in self.attention:
+            if (core.groups, core.queries, core.keys) != (ONCE, token, token):
+                apart = "" if core.groups == ONCE else f" in each of {core.groups} groups"
+                spans = f"{core.queries} queries and {core.keys} keys{apart}"
+                return f"its attention is over {spans}, not over the s tokens of a sequence"
+        for each in self.multiplied:
+            if each.n.power or each.k.power:
+                return f"{each.name} of activations multiplies tokens with tokens"
+        counted = [self.saved, self.fused_saved]
+        counted += [x for each in self.moves for x in (each.forward, each.backward)]
+        counted += [gemm.rows for gemm in self.gemms]
+        if (self.gemms or self.attention) and any(each.power > 1 for each in counted):
+            return "it has tensors of tokens by tokens"
+        if self.mixing is None and (self.gemms or self.attention):
+            return "where its tokens meet was not recorded when it was traced: trace it again"
+        return self.mixing or ""
+
+    def moe(self, hidden: int) -> Moe | None:
+        """Its experts as those of a model of this width; None where it has none."""
+        experts = [gemm for gemm in self.gemms if gemm.routed]
+        if not experts:
+            return None
+        first, last = experts[0], experts[-1]
+        matrices = sum(gemm.k * gemm.n * gemm.times for gemm in experts) / (first.k * last.k)
+        return Moe(
+            experts=first.groups,
+            experts_per_token=copies_of(first.rows),
+            ffn_hidden=last.k,
+            latent=None if first.k == hidden else first.k,
+            gated=matrices > _PLAIN,
+        )
+
+
+def routed_of(part: Part, hidden: int) -> Moe | None:
+    """The experts of a part of a layer; None where it has none."""
+    if isinstance(part, Traced):
+        return part.moe(hidden)
+    return part if isinstance(part, Moe) else None
+
+
+def copies_of(rows: Polynomial) -> int:
+    """How many rows there are for every token; 0 where that is no whole number."""
+    each = [value for i, j, value in rows.terms if i == j == 1]
+    whole = len(rows.terms) == 1 and each and each[0].denominator == 1
+    return int(each[0]) if whole else 0
 
 
 def scaled(count: Polynomial, factor: Fraction) -> Polynomial:

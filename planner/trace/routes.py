@@ -1,0 +1,106 @@
+"""Where tokens go in a block: along which dimensions its operators act, and which tensors hold the
+copies of tokens that a router sends to experts. Both follow from what operators read and write."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+# operators whose argument `dim` or `dims` says along which tokens would meet; views among them
+_ALONG = (
+    *("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "flip", "roll"),
+    *("_softmax", "_log_softmax", "logsumexp"),
+    *("sum", "mean", "var", "var_mean", "std", "std_mean", "amax", "amin", "max", "min", "prod"),
+    *("argmax", "argmin", "topk", "sort", "norm", "linalg_vector_norm", "any", "all"),
+    *("cat", "slice_scatter", "select_scatter", "slice", "select", "unfold"),
+    *("split", "split_with_sizes", "chunk", "unbind"),
+    *("index_select", "gather", "scatter", "scatter_", "scatter_add", "scatter_add_"),
+    *("index_add", "index_add_"),
+)
+SCANS = ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "flip", "convolution")
+_WINDOWS = (  # of pixels
+    "max_pool2d_with_indices",
+    "avg_pool2d",
+    "_adaptive_avg_pool2d",
+    "upsample_nearest2d",
+    "upsample_bilinear2d",
+    "upsample_bicubic2d",
+    "grid_sampler_2d",
+    "im2col",
+    "col2im",
+)
+_NORMS = ("native_layer_norm", "_fused_rms_norm", "rms_norm")
+_CHOICES = ("topk", "argmax", "max", "sort")
+_INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_")
+_BY_INDEX = (*_INDEXED, "index_select", "gather", "index_add", "index_add_", "scatter_add")
+
+
+def arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Arguments of an operator by name, defaults among them."""
+    named = dict(kwargs or {})
+    for at, argument in enumerate(func._schema.arguments):
+        value = args[at] if at < len(args) else argument.default_value
+        named.setdefault(argument.name, value)
+    return named
+
+
+def along(name: str, given: dict[str, Any], x: torch.Tensor, out: torch.Tensor) -> int:
+    """Elements of the dimensions along which an operator acts; 1 where it is element by element, or
+    a product."""
+    if name == "slice" and out.shape == x.shape:
+        return 1
+    if name == "convolution":
+        taps = math.prod(given["weight"].shape[2:])
+        return math.prod(x.shape[2:]) if taps > 1 else 1
+    if name in _WINDOWS:
+        return math.prod(x.shape[2:])
+    if name in _NORMS:
+        return math.prod(given["normalized_shape"])
+    if name == "native_group_norm":
+        return int(given["HxW"])
+    if "batch_norm" in name:
+        return x.numel() // x.shape[1]
+    dims = [*_dims(name, given, out if name == "cat" else x)]
+    shape = out.shape if name == "cat" else x.shape
+    return math.prod(shape[dim] for dim in dims)
+
+
+def _dims(name: str, given: dict[str, Any], x: torch.Tensor) -> Iterator[int]:
+    if name == "constant_pad_nd":
+        pads = given["pad"]
+        yield from (-1 - i // 2 for i, size in enumerate(pads) if size)
+    elif name in _INDEXED:
+        yield from (i for i, each in enumerate(given["indices"]) if each is not None)
+    elif name in _ALONG:
+        dim = next((given[key] for key in ("dim", "dims", "dimension") if key in given), None)
+        each: list[int] = [dim] if isinstance(dim, int) else [*(dim or range(x.dim()))]
+        yield from each
+
+
+def chooses(name: str, x: torch.Tensor) -> bool:
+    """Whether an output of an operator of activations is a choice among them."""
+    return name in _CHOICES and not x.is_floating_point()
+
+
+def by_index(name: str, given: dict[str, Any]) -> list[torch.Tensor]:
+    """Tensors that say which rows an operator takes."""
+    if name not in _BY_INDEX:
+        return []
+    found = given.get("indices", given.get("index"))
+    several = found if isinstance(found, list | tuple) else [found]
+    return [x for x in several if isinstance(x, torch.Tensor)]
+
+
+def leads(x: torch.Tensor, rows: int) -> bool:
+    """Whether the first dimensions of a tensor are so many rows, of which none is repeated."""
+    each = 1
+    for size, step in zip(x.shape, x.stride(), strict=True):
+        if not step and size > 1:
+            return False
+        each *= size
+        if each == rows:
+            return True
+    return False
