@@ -71,7 +71,9 @@ CONTEXT = Rule(
 def no_experts(plan: Plan) -> str:
     """Why a traced model has no experts that ranks share."""
     where = largest(plan, plan.model.traced)
-    gemms = (gemm.name for part in plan.model.traced for gemm in (*part.gemms, *part.multiplied))
+    parts = plan.model.traced
+    gemms = [gemm.name for part in parts for gemm in part.gemms]
+    gemms += [product.name for part in parts for product in part.multiplied]
     names = ", ".join(dict.fromkeys(gemms)) or "none"
     return f"{where} has no GEMM whose rows are tokens that a router sends to experts ({names})"
 
