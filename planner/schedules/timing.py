@@ -308,9 +308,7 @@ def _rows(program: Program, d: Durations) -> int:
             )
         if value.ndim > 2 or not np.all(np.isfinite(value)) or np.any(value < 0):
             raise PlanError(
-                name,
-                given,
-                "must be finite, not negative, of shape (stages,) or (stages, rows)",
+                name, given, "must be finite, not negative, of shape (stages,) or (stages, rows)"
             )
         if value.ndim == 2 and value.shape[1] != 1:
             if rows not in (1, value.shape[1]):
