@@ -99,11 +99,11 @@ def gemm_s(
     bandwidth = np.asarray(memory_bytes_per_s * memory_frac, float)
 
     def wide(x: Array) -> Array:  # adds axes for parts and tiles behind the axes of GEMMs
-        return np.asarray(x, float)[..., None, None]
+        return x[..., None, None] if np.ndim(x) else x
 
     units, soft = wide(compute_units), wide(wave_softness)
     unit_rate = wide(rate_flop_per_s * efficiency * alignment) / units
-    flop_s = _PER_K / (unit_rate * _OF_LARGEST ** wide(tile_exponent))  # per inner element
+    flop_s = _PER_K / (unit_rate * np.power(_OF_LARGEST, wide(tile_exponent)))  # per inner element
     tiles = wide(batch) * np.ceil(wide(m) / _ROWS) * np.ceil(wide(n) / _COLUMNS)
     full = tiles * _PARTS / units  # whole tiles are divided last: exact where they fill the units
     waves = soft * np.maximum(full, 1.0) + (1 - soft) * np.ceil(full)

@@ -110,29 +110,29 @@ class Columns:
 
     # ------------------------------------------------------- named quantities
 
-    @property
+    @functools.cached_property
     def replicas(self) -> Array:
         """Data-parallel ranks with the same tensor and pipeline coordinates: dp * cp, since
         context-parallel ranks hold the same weights."""
         return self.dp * self.cp
 
-    @property
+    @functools.cached_property
     def gpus(self) -> Array:
         """Ranks of the layout."""
         return self.tp * self.pp * self.cp * self.dp
 
-    @property
+    @functools.cached_property
     def shards(self) -> Array:
         """Ranks over which ZeRO shards a state; 1 without ZeRO."""
         return np.where(self.zero >= 1, np.minimum(self.shard_group, self.replicas), 1.0)
 
-    @property
+    @functools.cached_property
     def syncs_per_layer(self) -> Array:
         """Whether gradients (ZeRO-2 without a pipeline) or parameters too (ZeRO-3) are communicated
         layer by layer."""
         return (self.zero >= 3) | ((self.zero == 2) & (self.pp == 1))
 
-    @property
+    @functools.cached_property
     def sequence_ranks(self) -> Array:
         """Ranks over which sequence parallelism divides what norms and residuals see."""
         return np.where(self.sequence_parallel > 0, self.tp, 1.0)

