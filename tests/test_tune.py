@@ -409,7 +409,7 @@ def test_several_cards_are_a_matrix_of_the_answers_of_each() -> None:
     cells = dict(zip(kinds, shown.blocks[0].rows, strict=True))
     assert shown.blocks[0].header == ["card", "full", "lora"]
     best = min(
-        (row.cost_usd, card.gpu_title, row.name)
+        (row.cost_usd, card.gpu_title, f"{row.name} with {row.stack}")
         for card in document.cards
         for row in card.methods
         if row.cost_usd is not None
