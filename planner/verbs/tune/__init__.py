@@ -295,7 +295,7 @@ def _elsewhere(
 def _beside(
     rows: Sequence[TuneMethod], points: Sequence[Point], data: Data, jobs: int
 ) -> list[str]:
-    """What other programs take for the fastest method."""
+    """Time and memory of the fastest method with other programs, as a note."""
     fastest = min(cards.surest(rows), key=lambda row: row.run_s or 0.0, default=None)
     if fastest is None or fastest.stack not in PERSONAL:
         return []
