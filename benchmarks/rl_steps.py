@@ -92,7 +92,7 @@ class Answered:
 
     @cached_property
     def predicted(self) -> dict[str, float]:
-        """Seconds by phase, and of the step; also of one that is said not to fit, as it ran."""
+        """Seconds by phase, and of the step, whose time counts whether it fits or not."""
         if self.answer.step_s is None:
             settings, options = self.step.request()
             ran = step_of(settings, options).step

@@ -27,7 +27,7 @@ _QUESTIONS = (
     ("QLoRA of 8B on a 4090", f"tune {_8B} {_CARD} --method qlora {_DATA}"),
     (
         "QLoRA of 70B on 48 GB, 1,024 tokens",
-        "tune --model llama-3.1-70b --gpu l40s --method qlora --loss-kernel fused-linear"
+        "tune --model llama-3.1-70b --gpu l40s --method qlora"
         " --examples 10k --length-mean 500 --seq-len 1024",
     ),
     ("LoRA of 8B on a 4090", f"tune {_8B} {_CARD} --method lora {_DATA}"),

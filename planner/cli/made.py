@@ -106,8 +106,7 @@ def read_arguments(
 
 
 def _refuse_text(stated: Mapping[str, Any]) -> None:
-    """Raise PlanError for what launch files state as text where a number is meant, and nobody
-    typed."""
+    """Raise PlanError for options that launch files state as text where a number is meant."""
     for name, value in stated.items():
         if isinstance(value, NoNumber):
             remedy = f"is not a number that the file states: give {flag(name)}"

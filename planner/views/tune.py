@@ -119,7 +119,8 @@ def _card(r: Tuning) -> str:
 
 def _choice(card: Tuning, row: TuneMethod) -> str:
     cost = "" if row.cost_usd is None else f", {show(row.cost_usd, 'USD')}"
-    return f"{row.name} on {_card(card)}, {_shown(row.run_s)}{cost}{_doubt(row)}"
+    program = f" with {row.stack}" if row.stack else ""
+    return f"{row.name}{program} on {_card(card)}, {_shown(row.run_s)}{cost}{_doubt(row)}"
 
 
 def _doubt(row: TuneMethod) -> str:
@@ -355,7 +356,8 @@ def _best(r: Tuning) -> str:
         return f"; the nearest, {name}, is {show(-room, 'B')} short{stack}"
     cost = "" if row.cost_usd is None else f", {show(row.cost_usd, 'USD')}"
     band = span(_days(row.run_low_s), _days(row.run_high_s), "days")
-    return f"; the fastest is {row.name}: {_shown(row.run_s)} ({band}){cost}{_doubt(row)}"
+    named = f"{row.name} on {row.stack}" if row.stack else row.name
+    return f"; the fastest is {named}: {_shown(row.run_s)} ({band}){cost}{_doubt(row)}"
 
 
 def _shown(seconds: float | None) -> str:

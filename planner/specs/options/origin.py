@@ -66,7 +66,7 @@ class PerGpu:
 
 @dataclass(frozen=True)
 class NoNumber:
-    """What a file says where an option is a number: other text."""
+    """Text of a file where an option is a number."""
 
     argument: str
     value: Any

@@ -215,14 +215,17 @@ def _on_trainers(tried: Sequence[Attempt], jobs: int) -> list[Attempt]:
 
 
 def _on_nearest(tried: list[Attempt], jobs: int) -> list[Attempt]:
-    """Each method without a stack on the way of TRL, or on one GPU on the other stack of a person,
-    that is the least short of memory; without one where none has what the request states."""
+    """Each method without a stack on the first way of TRL, or on one GPU of the other stacks of a
+    person, that its expected need fits, else on the one that is the least short of memory; without
+    one where none has what the request states."""
     out = list(tried)
     for i, each in enumerate(tried):
         if each.base.stack is None:
             options = each.with_micro(1)
             alone = ALONE if options.gpus == 1 else ()
-            near = _nearest(_on_each(options, (*trainers(options), *alone), jobs))
+            points = _on_each(options, (*trainers(options), *alone), jobs)
+            ran = (point.report for point in points if point.report is not None)
+            near = next((figures for figures in ran if figures.memory.fits), _nearest(points))
             stack = None if near is None else near.stack
             out[i] = replace(each, base=each.base.changed(stack=stack))
     return out
@@ -292,7 +295,7 @@ def _elsewhere(
 def _beside(
     rows: Sequence[TuneMethod], points: Sequence[Point], data: Data, jobs: int
 ) -> list[str]:
-    """What other programs take for the fastest method."""
+    """Time and memory of the fastest method with other programs, as a note."""
     fastest = min(cards.surest(rows), key=lambda row: row.run_s or 0.0, default=None)
     if fastest is None or fastest.stack not in PERSONAL:
         return []
