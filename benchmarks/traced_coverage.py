@@ -315,7 +315,8 @@ def compared_in(make: Callable[[], Target], name: str, autocast: bool) -> dict[s
         module, _ = target.build(batch, tokens)
     trained = sum(x.numel() for x in module.parameters() if x.requires_grad)
     kind, _, class_name = name.partition(" ")
-    rule = of_rule(kind, class_name, trained, model, answer["length"]) if class_name else {}
+    words = class_name and answer["length"] is not None
+    rule = of_rule(kind, class_name, trained, model, answer["length"]) if words else {}
     return {
         "parameters": answer["parameters"],
         "flop": flop / flop_of_torch - 1 if flop_of_torch else float(flop > 0),

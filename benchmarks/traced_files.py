@@ -65,6 +65,21 @@ _QWEN3_VISION = {
     "num_position_embeddings": 2304,
     "patch_size": 16,
 }
+_GEMMA3_TEXT = {
+    "hidden_size": 2560,
+    "intermediate_size": 10240,
+    "num_hidden_layers": 34,
+    "sliding_window": 1024,
+}
+_SIGLIP_SO400M = {
+    "hidden_size": 1152,
+    "image_size": 896,
+    "intermediate_size": 4304,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 27,
+    "patch_size": 14,
+    "vision_use_head": False,
+}
 _WHISPER_SMALL = {
     "d_model": 768,
     "encoder_layers": 12,
@@ -214,6 +229,20 @@ FILES = {
         "wav2vec 2.0 base (10 s of sound)",
         "wav2vec2 Wav2Vec2ForCTC",
         hub=("facebook/wav2vec2-base", "facebook/wav2vec2-base-960h"),
+    ),
+    "gemma-3-4b-vl": Shipped(
+        "Gemma 3 4B with its tower (images of 896 x 896)",
+        "gemma3 Gemma3ForConditionalGeneration",
+        {"text_config": _GEMMA3_TEXT, "vision_config": _SIGLIP_SO400M},
+        "google/gemma-3-4b-it config.json (sophgo/LLM-TPU@d581e7b), its tower as in mlc-ai/mlc-llm"
+        " gemma3v_model.py",
+        aliases=("gemma3-4b-vl",),
+    ),
+    "got-ocr2": Shipped(
+        "GOT-OCR 2.0 (images of 1,024 x 1,024)",
+        "got_ocr2 GotOcr2ForConditionalGeneration",
+        hub=("stepfun-ai/GOT-OCR-2.0-hf",),
+        aliases=("got-ocr-2.0",),
     ),
     "qwen2.5-vl-3b": Shipped(
         "Qwen2.5-VL 3B (images of 448 x 448)",

@@ -100,3 +100,27 @@ def test_token_ids_may_have_a_row_per_codebook(codes: int) -> None:
     shapes = [tuple(make(2, 5).shape) for make in _ids(config)]
     assert shapes == [(2, 5), (2 * codes, 5), (2, 5, codes + 1)]
     assert len([*_ids(SimpleNamespace())]) == 1
+
+
+EAGER = """
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(256, 256) for _ in range(4))
+
+    def forward(self, x):
+        q, k, v = (f(x).view(*x.shape[:2], 4, 64).transpose(1, 2) for f in (self.q, self.k, self.v))
+        mixed = torch.softmax(q @ k.transpose(2, 3), -1) @ v
+        return x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+"""
+
+
+@pytest.mark.oracle
+def test_a_length_may_be_the_width(tmp_path: Path) -> None:
+    """A softmax over 256 keys is not taken for one over the 256 channels of queries."""
+    rest = JOINT[JOINT.index("class Model") :].replace("length, 32", "length, 256")
+    blocks = traced_by_hand(tmp_path, EAGER + rest)["parts"]
+    assert not any("undivided" in block for block in blocks)
+    for block in blocks:
+        splits = [gemm["split"] for gemm in block["gemms"]]
+        assert sorted(splits) == ["columns", "columns", "columns", "rows"]

@@ -28,6 +28,10 @@ class Uneven(TraceError):
     """A count that is no polynomial of the powers that are fitted."""
 
 
+class Differs(TraceError):
+    """Other operators at another size."""
+
+
 @dataclass(frozen=True)
 class Block:
     """A block as a part of a model file, without its name."""
@@ -245,12 +249,12 @@ def _matched(first: Region, other: Region, size: Size) -> list[Call]:
     pairs = zip(first.calls, other.calls, strict=False)
     for mine, its in pairs:
         if (mine.operator, mine.module) != (its.operator, its.module):
-            raise TraceError(
+            raise Differs(
                 f"{mine.operator} of {mine.module or first.name or 'the model'} is"
                 f" {its.operator} at batch {size[0]}, length {size[1]}: what runs depends on sizes"
             )
     if len(first.calls) != len(other.calls):
-        raise TraceError(
+        raise Differs(
             f"{first.name or 'what is outside of the blocks'} runs {len(other.calls)} operators at"
             f" batch {size[0]}, length {size[1]}, and {len(first.calls)} at the first size: what"
             " runs depends on sizes"

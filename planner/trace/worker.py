@@ -8,6 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch.utils._pytree import tree_map
 
 from planner.specs.polynomial import NONE
 from planner.trace import aggregate, fit, head, kernels
-from planner.trace.aggregate import Block, TraceError, Uneven
+from planner.trace.aggregate import Block, Differs, TraceError, Uneven
 from planner.trace.autocast import as_on_cuda
 from planner.trace.blocks import blocks_of
 from planner.trace.divide import TOKENS
@@ -105,9 +106,24 @@ def trace(traced: Target, autocast: bool = False, frozen: bool = True) -> dict[s
     except TraceError as error:
         if traced.otherwise is not None:
             return trace(traced.otherwise, autocast, frozen)
+        shorter = _shorter(traced)
+        if isinstance(error, Differs) and shorter is not None:
+            return _traced(shorter, autocast, frozen)
         if not isinstance(error, Uneven):
             raise
     return _traced(traced, autocast, frozen, _MORE_BATCHES)
+
+
+_STEP = 128  # tokens, of which kernels count multiples
+
+
+def _shorter(traced: Target) -> Target | None:
+    """The target at other lengths, none as long as the model is wide: a softmax over as many keys
+    is told from one over channels."""
+    if traced.length is None:
+        return None
+    room = (traced.length - traced.least) * 7 // 8 // _STEP * _STEP
+    return replace(traced, length=traced.least + room) if room else None
 
 
 def _traced(
