@@ -61,7 +61,7 @@ def _context(plan: Plan, x: Layout) -> str:
 
 
 CONTEXT = Rule(
-    "tokens of traced blocks meet in attention alone",
+    "tokens of traced blocks meet only in attention",
     ("cp",),
     lambda plan, c: (c.cp == 1) | (not any(part.meets() for part in plan.model.traced)),
     _context,
