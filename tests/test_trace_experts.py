@@ -193,7 +193,8 @@ SHARED = [(1, 1, 1), (1, 1, 8), (1, 2, 4), (1, 4, 8), (2, 1, 2), (2, 2, 4)]
 def test_ranks_share_traced_experts_as_their_family_says(
     tmp_path: Path, given: dict[str, Any]
 ) -> None:
-    """At equal degrees (tp, cp, ep): step, peak, and what is sent."""
+    """At equal degrees (tp, cp, ep): step, peak, and what is sent. Families count operators that
+    the CPU issues for every local expert, which a grouped GEMM of torch does not have."""
     pytest.importorskip("transformers")
     from planner.trace.verb import traced
 
@@ -211,7 +212,10 @@ def test_ranks_share_traced_experts_as_their_family_says(
             api.estimate(api.Options(model=str(path), **{**options, **ways}))
             for path in (config, file)
         )
-        assert ours.step.seconds == pytest.approx(ruled.step.seconds, rel=0.03)
+        launch = [x.step.components["launch"] for x in (ours, ruled)]
+        step = [x.step.seconds - idle for x, idle in zip((ours, ruled), launch, strict=True)]
+        assert step[0] == pytest.approx(step[1], rel=0.03)
+        assert launch[0] <= launch[1] + 0.001
         assert ours.memory.peak_bytes == pytest.approx(ruled.memory.peak_bytes, rel=0.05)
         for component in ("expert_parallel", "context_parallel", "tensor_parallel"):
             sent = [x.step.components.get(component, 0.0) for x in (ours, ruled)]

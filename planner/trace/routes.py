@@ -98,6 +98,8 @@ def routed(
         of_choice = {id(x) for x, storage in read if storage.chosen}
         if rows := max((x.numel() for x in indices if id(x) in of_choice), default=0):
             return chosen, rows
+    if name == "sum" and 0 in _dims(name, given, read[0][0]):
+        return chosen, 0  # over the rows: gradients of biases
     copies = {storage.copies for _, storage in read if storage.copies}
     rows = next((n for n in copies if leads(outputs[0], n)), 0)
     # where every token has a single copy, its sum with the stream is the stream again

@@ -71,7 +71,9 @@ CONTEXT = Rule(
 def no_experts(plan: Plan) -> str:
     """Why a traced model has no experts that ranks share."""
     where = largest(plan, plan.model.traced)
-    gemms = (gemm.name for part in plan.model.traced for gemm in (*part.gemms, *part.multiplied))
+    blocks = plan.model.traced
+    gemms = [x.name for part in blocks for x in part.gemms]
+    gemms += [x.name for part in blocks for x in part.multiplied]
     names = ", ".join(dict.fromkeys(gemms)) or "none"
     return f"{where} has no GEMM whose rows are tokens that a router sends to experts ({names})"
 
