@@ -389,7 +389,7 @@ def test_small_values_are_known_and_routers_balanced(tmp_path: Path) -> None:
     rows = [gemm for part in answer["parts"] for gemm in part.get("gemms", ())]
     experts = [gemm for gemm in rows if gemm["k"] == gemm["n"] == 16]
     # 2 choices of b*s tokens over 4 experts
-    assert {gemm["rows"] for gemm in experts} == {"1/2*b*s"}
+    assert {(gemm["rows"], gemm["groups"]) for gemm in experts} == {("2*b*s", 4)}
     assert answer["forward_flop"] == f"{2 * 16 * 4 + 2 * 2 * 16 * 16}*b*s"
 
 

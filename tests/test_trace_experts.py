@@ -193,25 +193,29 @@ SHARED = [(1, 1, 1), (1, 1, 8), (1, 2, 4), (1, 4, 8), (2, 1, 2), (2, 2, 4)]
 def test_ranks_share_traced_experts_as_their_family_says(
     tmp_path: Path, given: dict[str, Any]
 ) -> None:
-    """At equal degrees (tp, cp, ep): step, peak, and what is sent."""
+    """At equal degrees (tp, cp, ep): step, peak, and what is sent. Families count operators that
+    the CPU issues for every local expert, which a grouped GEMM of torch does not have."""
     pytest.importorskip("transformers")
     from planner.trace.verb import traced
 
     config, file = tmp_path / "config.json", tmp_path / "moe.toml"
     config.write_text(json.dumps(given), encoding="utf-8")
     file.write_text(traced(TraceOptions(target=str(config))).text, encoding="utf-8")
-    asked: dict[str, Any] = {"gpu": "h100", "gpus": 8, "stack": "torchtitan", "seq_len": 4096}
-    asked |= {"micro_batch": 1, "global_batch": 64, "zero": 3, "recompute": "none", "advice": 0}
-    asked |= {"compile": True, "loss_kernel": "fused", "tp_overlap": "none", "pp": 1}
+    options: dict[str, Any] = {"gpu": "h100", "gpus": 8, "stack": "torchtitan", "seq_len": 4096}
+    options |= {"micro_batch": 1, "global_batch": 64, "zero": 3, "recompute": "none", "advice": 0}
+    options |= {"compile": True, "loss_kernel": "fused", "tp_overlap": "none", "pp": 1}
     for tp, cp, ep in SHARED:
         ways: dict[str, Any] = {"tp": tp, "cp": cp, "ep": ep}
         if tp == 1:
             ways["tp_overlap"] = None
         ruled, ours = (
-            api.estimate(api.Options(model=str(path), **{**asked, **ways}))
+            api.estimate(api.Options(model=str(path), **{**options, **ways}))
             for path in (config, file)
         )
-        assert ours.step.seconds == pytest.approx(ruled.step.seconds, rel=0.03)
+        launch = [x.step.components["launch"] for x in (ours, ruled)]
+        step = [x.step.seconds - idle for x, idle in zip((ours, ruled), launch, strict=True)]
+        assert step[0] == pytest.approx(step[1], rel=0.03)
+        assert launch[0] <= launch[1] + 0.001
         assert ours.memory.peak_bytes == pytest.approx(ruled.memory.peak_bytes, rel=0.05)
         for component in ("expert_parallel", "context_parallel", "tensor_parallel"):
             sent = [x.step.components.get(component, 0.0) for x in (ours, ruled)]
@@ -265,8 +269,8 @@ def _layouts(model: ModelSpec, ways: list[dict[str, Any]], **change: Any) -> tup
 def test_weights_of_experts_are_a_whole_over_their_ranks() -> None:
     model = _experts()
     plan, c = _layouts(model, [{"ep": ep} for ep in (1, 2, 4, 8)])
-    held = rank_parameters(plan, c).experts
-    assert held * c.ep == pytest.approx(np.full(4, 8 * 2 * 256 * 1024))
+    local = rank_parameters(plan, c).experts
+    assert local * c.ep == pytest.approx(np.full(4, 8 * 2 * 256 * 1024))
     components = evaluate(plan, c).time.components
     assert components["expert_parallel"][0] == 0
     assert np.all(np.diff(components["expert_parallel"]) > 0)

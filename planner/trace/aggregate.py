@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from planner.trace import fit
 from planner.trace.classes import ATTENTION, BATCHED, CONVOLUTION, FUSABLE, GEMM, Call
 from planner.trace.divide import DIVIDED, EXPERTS, INPUT, ROUTED, TOKENS, WHOLE, Division
 from planner.trace.fit import NotPolynomial, Powers, Size
-from planner.trace.record import COUNTED_BYTES, OUTSIDE, Recorded, Region
+from planner.trace.regions import COUNTED_BYTES, OUTSIDE, Recorded, Region
 
 MOVED = (*FUSABLE, "gather", "scan")
 
@@ -112,6 +113,7 @@ def _block(
     part: dict[str, Any] = {
         "parameters": region.parameters,
         "issued": sum(1 for call, _ in forward if call.kind != "fused"),
+        "fused_issued": _fused([call for call, _ in forward]),
         "enters": of_region("enters"),
         "saved": of_region("saved"),
         "saved_bytes": of_region("saved_bytes"),
@@ -161,6 +163,12 @@ def _mixing(regions: Sequence[Region], sizes: Sequence[Size]) -> str:
             inside = module.removeprefix(regions[0].name).strip(".")
             return f"{name} of {inside or 'the block'} acts along the tokens of a sequence"
     return ""
+
+
+def _fused(calls: Sequence[Call]) -> int:
+    """Kernels where each chain of operators is a single one."""
+    kinds = [call.kind in FUSABLE for call in calls if call.kind != "fused"]
+    return sum(not (chained and before) for before, chained in itertools.pairwise([False, *kinds]))
 
 
 _LONGEST = 300  # characters of a sentence
@@ -482,7 +490,7 @@ def _working(
     calls: Sequence[tuple[Call, dict[str, Polynomial]]], fitting: Fit
 ) -> tuple[Call, Polynomial] | None:
     """The operator of backward that reads and writes most at the largest size, and its bytes; of a
-    block with experts without their weights, whose gradients are counted as those of all models."""
+    block with experts without their weights, whose gradients are counted as for all models."""
     size = max(fitting.sizes)
     moved = [(c, n["bytes"]) for c, n in calls if c.backward and c.kind != "fused"]
     if any(c.words.get("routed") for c, _ in calls):

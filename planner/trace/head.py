@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_iter
 
 from planner.trace.classes import GEMM, Call
 from planner.trace.divide import TOKENS
-from planner.trace.record import OUTSIDE, Recorded, Region
+from planner.trace.regions import OUTSIDE, Recorded, Region
 
 _FEWEST_WORDS = 256
 _MATRIX = 2

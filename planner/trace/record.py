@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,80 +28,12 @@ from planner.trace.divide import (
     Seen,
     Sources,
 )
+from planner.trace.regions import COUNTED_BYTES, OUTSIDE, Chain, Region, Storage
 from planner.trace.values import DEVICE, device_of, tensors_of
 
 _LABEL = "dpplan"
 _NUMBERS = (torch.bool, torch.uint8, torch.int32, torch.int64)  # indices and masks: in no gradient
-OUTSIDE = ""  # region of what is in no block
 Forward = tuple[int, int]  # a chain forward: its region, and its place there
-COUNTED_BYTES = 2  # of an element of the compute precision, as bytes moved are counted
-
-
-@dataclass
-class Region:
-    """Operators of a block, or of what runs between two blocks."""
-
-    name: str
-    module: str
-    parameters: int = 0
-    calls: list[Call] = field(default_factory=list)
-    saved: int = 0  # elements in the compute precision
-    saved_bytes: int = 0  # others
-    fused_saved: int = 0  # the same where a compiler fuses chains and makes values again
-    fused_saved_bytes: int = 0
-    frozen_saved: int | None = None  # the same as `saved` with frozen weights; None: not known
-    frozen_saved_bytes: int = 0
-    enters: int = 0  # elements of the first input
-    leaves: int = 0  # elements of the first output
-    # of what is saved, by how ranks of tensor parallelism have it
-    shares: dict[str, Counter[str]] = field(default_factory=dict)
-    undivided: str = ""  # why ranks cannot share it
-    # operators of activations, and how many elements each acts along
-    along: list[tuple[str, str, int]] = field(default_factory=list)
-
-    def add(self, ranks: str, name: str, size: int) -> None:
-        """Counts a share of what `name` counts."""
-        if ranks != WHOLE:
-            self.shares.setdefault(ranks, Counter())[name] += size
-
-
-@dataclass
-class Recorded:
-    """A step: regions in the order of the forward pass."""
-
-    regions: list[Region]
-    parameters: int
-    owner: dict[str, int]  # region whose parameter a name is
-    division: Division
-
-
-@dataclass
-class _Chain:
-    """Operators that follow each other; one kernel where a compiler fuses them."""
-
-    region: int
-    backward: bool
-    entering: dict[int, _Storage] = field(default_factory=dict)
-    made: list[_Storage] = field(default_factory=list)
-    again: int = 0  # bytes that norms read a second time
-
-
-@dataclass
-class _Storage:
-    """A tensor's memory: who wrote it, and who reads it."""
-
-    region: int
-    chain: int
-    size: int
-    compute: bool = False  # whether it has the compute precision
-    readers: set[int] = field(default_factory=set)  # chains
-    saved: bool = False
-    saved_in: int = 0  # region that keeps it
-    again: list[_Storage] | None = None  # what it is made of again in backward
-    sources: Sources = NO_SOURCE
-    read_by: set[int] = field(default_factory=set)  # GEMMs
-    chosen: bool = False  # whole numbers and masks that follow from a router's choice
-    copies: int = 0  # rows that are copies of tokens for experts
 
 
 class Recorder(TorchDispatchMode):
@@ -116,9 +47,9 @@ class Recorder(TorchDispatchMode):
         self.regions: list[Region] = [Region(OUTSIDE, "")]
         self.at = self.rest = 0  # region now, and the last one outside of blocks
         self.block_at: dict[str, int] = {}
-        self.storages: dict[int, _Storage] = {}
+        self.storages: dict[int, Storage] = {}
         self.chain, self.chained_in = 0, (-1, False)
-        self.chains: dict[int, _Chain] = {}
+        self.chains: dict[int, Chain] = {}
         self.weights: dict[int, str] = {}
         self.owner: dict[str, int] = {}  # region of a parameter
         for name, weight in model.named_parameters():
@@ -126,7 +57,7 @@ class Recorder(TorchDispatchMode):
         self.hidden: set[int] = set()  # storages of inputs of the current block
         self.mask: dict[str, Any] = {}  # words of the next attention
         self.backwards = False
-        self.kept: list[_Storage] = []
+        self.kept: list[Storage] = []
         self.turn = 0  # the last chain forward
         self.division = Division()
         self.seen: list[Seen] = []
@@ -156,7 +87,7 @@ class Recorder(TorchDispatchMode):
         """The first input of a block is the stream, be it what the model is given."""
         if x is not None:
             key = x.untyped_storage()._cdata
-            storage = _Storage(-1, -1, self._bytes(x), x.dtype == self.compute)
+            storage = Storage(-1, -1, self._bytes(x), x.dtype == self.compute)
             if not self.storages.setdefault(key, storage).sources:
                 self.storages[key].sources = frozenset([STREAM])
 
@@ -216,28 +147,19 @@ class Recorder(TorchDispatchMode):
         labels: Any = {} if node is None else node.metadata
         region = self._region() if node is None else labels.get(_LABEL, self.regions_last)
         given = routes.arguments(func, args, kwargs)
-        if not backward:
-            self._acts_along(region, name, given, inputs, outputs)
+        self._acts_along(region, name, given, inputs, outputs)
         if not fresh and not writes:
             return result  # a view
         if kind not in FUSABLE or self.chained_in != (region, backward):
             self.chain += 1
             self.chained_in = (region, backward) if kind in FUSABLE else (-1, False)
             if kind in FUSABLE:
-                self.chains[self.chain] = _Chain(region, backward)
+                self.chains[self.chain] = Chain(region, backward)
         sources = self._sources(region, name, args, inputs)
-        chosen, copies = self._routed(region, name, given, inputs, outputs)
+        known = [(x, self._storage(x)) for x in inputs]
         reads = [(self._source(region, x), tuple(x.shape)) for x in inputs]
-        read, written = self._moved(
-            region, inputs, fresh if fresh else outputs, bool(kind), sources
-        )
-        copied = False
-        for x in fresh if fresh else outputs:
-            storage = self.storages[x.untyped_storage()._cdata]
-            storage.chosen = chosen and not x.is_floating_point()
-            holds = bool(sources) or not x.is_floating_point()
-            storage.copies = copies if copies and holds and routes.leads(x, copies) else 0
-            copied = copied or storage.copies > 0
+        read, written = self._moved(region, inputs, fresh or outputs, bool(kind), sources)
+        copied = self._routed(name, given, known, fresh or outputs)
         if name == "_to_copy" and (weight := self._weight(args)):  # autocast: a weight in 16 bit
             self.weights[outputs[0].untyped_storage()._cdata] = weight
             return result  # counted by the stack, with all weights
@@ -296,7 +218,8 @@ class Recorder(TorchDispatchMode):
     ) -> None:
         """Notes along how many elements an operator of activations acts. What a router's choice
         gathers is noted elsewhere, and so is what is outside of blocks, but for scans."""
-        if not (self.regions[region].name or not self.blocks or name in routes.SCANS):
+        inside = self.regions[region].name or not self.blocks or name in routes.SCANS
+        if self.backwards or not inside:
             return
         read = [x for x in inputs if x.is_floating_point() and self._source(region, x)]
         if not read or any(self._storage(x).chosen for x in routes.by_index(name, given)):
@@ -307,34 +230,26 @@ class Recorder(TorchDispatchMode):
 
     def _routed(
         self,
-        region: int,
         name: str,
         given: dict[str, Any],
-        inputs: list[torch.Tensor],
+        known: list[tuple[torch.Tensor, Storage]],
         outputs: list[torch.Tensor],
-    ) -> tuple[bool, int]:
-        """Whether what an operator writes follows from a router's choice, and the rows that are
-        copies of tokens."""
-        read = [(x, self._storage(x)) for x in inputs]
-        choices = [x for x in outputs if routes.chooses(name, x)]
-        if choices and any(storage.sources for _, storage in read):
-            return True, choices[0].numel()
-        chosen = any(storage.chosen for _, storage in read)
-        indices = [x for x in routes.by_index(name, given) if self._storage(x).chosen]
-        if indices:
-            return chosen, max(x.numel() for x in indices)
-        copies = {storage.copies for _, storage in read if storage.copies}
-        rows = next((n for n in copies if routes.leads(outputs[0], n)), 0)
-        # of tokens that go to a single expert, as many as there are: sums with others are none
-        others = any(
-            storage.sources and not storage.copies and routes.leads(x, rows) for x, storage in read
-        )
-        return chosen, 0 if others else rows
+    ) -> bool:
+        """Marks outputs that follow from a router's choice, or are copies of tokens; returns
+        whether any is copies. known: inputs, and their memory."""
+        chosen, rows = routes.routed(name, given, known, outputs)
+        for x in outputs:
+            storage = self._storage(x)
+            counts = not x.is_floating_point()
+            storage.chosen = chosen and counts
+            if rows and (counts or storage.sources) and routes.leads(x, rows):
+                storage.copies = rows
+        return any(self._storage(x).copies for x in outputs)
 
-    def _storage(self, x: torch.Tensor) -> _Storage:
-        """What is known of the memory of a tensor."""
+    def _storage(self, x: torch.Tensor) -> Storage:
+        """Memory of a tensor, and how it came about."""
         key = x.untyped_storage()._cdata
-        return self.storages.get(key) or _Storage(-1, -1, 0)
+        return self.storages.get(key) or Storage(-1, -1, 0)
 
     def divide(self) -> None:
         """After the forward pass: the GEMMs that ranks share, the blocks whose operators do not
@@ -354,7 +269,7 @@ class Recorder(TorchDispatchMode):
         for storage in self.kept:
             self._share(storage, "saved")
 
-    def _ranks(self, storage: _Storage, region: int) -> str:
+    def _ranks(self, storage: Storage, region: int) -> str:
         """How ranks have a tensor that a region reads or keeps."""
         if storage.copies and storage.region == region:
             return self.division.copies(storage.sources)
@@ -365,7 +280,7 @@ class Recorder(TorchDispatchMode):
             ranks = TOKENS
         return INPUT if ranks == TOKENS and storage.read_by & self.division.columns else ranks
 
-    def _share(self, storage: _Storage, name: str) -> None:
+    def _share(self, storage: Storage, name: str) -> None:
         """A saved tensor in the shares of the region that keeps it."""
         ranks, region = self._ranks(storage, storage.saved_in), self.regions[storage.saved_in]
         if storage.compute:
@@ -426,7 +341,7 @@ class Recorder(TorchDispatchMode):
             if name is not None and name not in self.owner and not self.backwards:
                 self.owner[name] = region
             storage = self.storages.setdefault(
-                key, _Storage(region, -1, size, x.dtype == self.compute)
+                key, Storage(region, -1, size, x.dtype == self.compute)
             )
             storage.readers.add(self.chain)
             if chain is not None and storage.chain != self.chain:
@@ -434,7 +349,7 @@ class Recorder(TorchDispatchMode):
         for x in outputs:
             size = self._bytes(x)
             written += size * kernel
-            storage = _Storage(region, self.chain, size * kernel, x.dtype == self.compute)
+            storage = Storage(region, self.chain, size * kernel, x.dtype == self.compute)
             self.alive.append(x.untyped_storage())
             storage.sources = NO_SOURCE if x.dtype in _NUMBERS else sources
             self.storages[x.untyped_storage()._cdata] = storage
@@ -454,7 +369,7 @@ class Recorder(TorchDispatchMode):
             return x
         region = self._region()
         storage = self.storages.setdefault(
-            key, _Storage(region, -1, self._bytes(x), x.dtype == self.compute)
+            key, Storage(region, -1, self._bytes(x), x.dtype == self.compute)
         )
         if storage.saved:
             return x
@@ -504,7 +419,7 @@ class Recorder(TorchDispatchMode):
         self._label_calls()
         return decided
 
-    def _moved_by_chain(self, at: int, chain: _Chain) -> Counter[str]:
+    def _moved_by_chain(self, at: int, chain: Chain) -> Counter[str]:
         """Bytes that a chain reads and writes as one kernel, by how ranks have the tensors."""
         leaving = [
             each
@@ -513,7 +428,7 @@ class Recorder(TorchDispatchMode):
             or not each.readers
             or any(reader != at and self._reads(each, reader) for reader in each.readers)
         ]
-        entering: dict[int, _Storage] = {}
+        entering: dict[int, Storage] = {}
         for each in chain.entering.values():
             sources = [each] if each.again is None or not chain.backward else each.again
             entering |= {id(source): source for source in sources}
@@ -534,11 +449,11 @@ class Recorder(TorchDispatchMode):
                 elif id(call) in self.made_of and self.division.rows:
                     call.words["ranks"] = self.division.ranks(sources)
 
-    def _moved_by(self, storage: _Storage, region: int) -> str:
+    def _moved_by(self, storage: Storage, region: int) -> str:
         ranks = self._ranks(storage, region)
         return TOKENS if ranks == INPUT else ranks
 
-    def _made_again(self, at: int, chain: _Chain, decided: bool | None) -> bool:
+    def _made_again(self, at: int, chain: Chain, decided: bool | None) -> bool:
         inside = [
             each
             for each in chain.made
@@ -556,6 +471,6 @@ class Recorder(TorchDispatchMode):
             self.kept.append(each)
         return True
 
-    def _reads(self, storage: _Storage, reader: int) -> bool:
+    def _reads(self, storage: Storage, reader: int) -> bool:
         """Whether a chain reads a tensor that is not made again for it."""
         return storage.again is None or reader <= self.turn

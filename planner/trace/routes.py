@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from planner.trace.regions import Storage
+
 # operators whose argument `dim` or `dims` says along which tokens would meet; views among them
 _ALONG = (
     *("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "flip", "roll"),
@@ -80,17 +82,37 @@ def _dims(name: str, given: dict[str, Any], x: torch.Tensor) -> Iterator[int]:
         yield from each
 
 
-def chooses(name: str, x: torch.Tensor) -> bool:
-    """Whether an output of an operator of activations is a choice among them."""
-    return name in _CHOICES and not x.is_floating_point()
+def routed(
+    name: str,
+    given: dict[str, Any],
+    read: list[tuple[torch.Tensor, Storage]],
+    outputs: list[torch.Tensor],
+) -> tuple[bool, int]:
+    """Whether what an operator writes follows from a router's choice, and the rows that are copies
+    of tokens. read: its inputs, and their memory."""
+    choices = [x for x in outputs if name in _CHOICES and not x.is_floating_point()]
+    if choices and any(storage.sources for _, storage in read):
+        return True, choices[0].numel()
+    chosen = any(storage.chosen for _, storage in read)
+    if chosen and (indices := by_index(name, given)):
+        of_choice = {id(x) for x, storage in read if storage.chosen}
+        if rows := max((x.numel() for x in indices if id(x) in of_choice), default=0):
+            return chosen, rows
+    if name == "sum" and 0 in _dims(name, given, read[0][0]):
+        return chosen, 0  # over the rows: gradients of biases
+    copies = {storage.copies for _, storage in read if storage.copies}
+    rows = next((n for n in copies if leads(outputs[0], n)), 0)
+    # where every token has a single copy, its sum with the stream is the stream again
+    others = any(storage.sources and not storage.copies and leads(x, rows) for x, storage in read)
+    return chosen, 0 if others else rows
 
 
 def by_index(name: str, given: dict[str, Any]) -> list[torch.Tensor]:
     """Tensors that say which rows an operator takes."""
     if name not in _BY_INDEX:
         return []
-    found = given.get("indices", given.get("index"))
-    several = found if isinstance(found, list | tuple) else [found]
+    index = given.get("indices", given.get("index"))
+    several = index if isinstance(index, list | tuple) else [index]
     return [x for x in several if isinstance(x, torch.Tensor)]
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_iter
 
-from planner.trace.record import Recorded, Recorder, Region
+from planner.trace.record import Recorder
+from planner.trace.regions import Recorded, Region
 
 
 @contextlib.contextmanager

@@ -26,7 +26,8 @@ from planner.trace.aggregate import Block, Differs, TraceError, Uneven
 from planner.trace.autocast import as_on_cuda
 from planner.trace.blocks import blocks_of
 from planner.trace.divide import TOKENS
-from planner.trace.record import Recorded, Recorder
+from planner.trace.record import Recorder
+from planner.trace.regions import Recorded
 from planner.trace.step import frozen, step
 from planner.trace.target import Target
 from planner.trace.targets import _line, shortened, target

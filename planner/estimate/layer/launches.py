@@ -71,7 +71,7 @@ def issued_operators(
     calling, experts = m.operators_per_collective * calls, of_experts(shape, m)
     biased, looped = _biased_experts(shape, m), _looped_experts(shape, m)
     split, dense = _unfused(shape, m), 1 - _replayed(m) * captured_share(shape.plan, shape.mix)
-    full = _of_decoder(shape.mix)
+    full = _of_decoder(shape.plan, shape.mix)
     work = adapter_work(shape, m)
     adapters, products = _adapters(shape, work)
     decoding = decoding_operators(shape)
@@ -107,15 +107,16 @@ def _adapters(shape: LayerShape, work: AdapterWork | None) -> tuple[BothWays[Arr
     return issued, products
 
 
-def _of_decoder(mix: Mix) -> float:
+def _of_decoder(plan: Plan, mix: Mix) -> float:
     """Operators of a mean layer over a decoder layer: mixers count as attention does."""
-    return mix.mean_of(_operators) / float(OPERATORS_FORWARD)
+    fused = bool(plan.training.compile)
+    return mix.mean_of(lambda part: _operators(part, fused)) / float(OPERATORS_FORWARD)
 
 
-def _operators(part: Part) -> float:
-    """Of a part, where a layer of a decoder has OPERATORS_FORWARD."""
+def _operators(part: Part, fused: bool) -> float:
+    """Of a part, where a layer of a decoder has OPERATORS_FORWARD. fused: compiled code."""
     if isinstance(part, Traced):
-        return part.issued
+        return (fused and part.fused_issued) or part.issued
     if part.operators is not None:
         return part.operators
     share = _ATTENTION_SHARE if part.mixes else 1 - _ATTENTION_SHARE
@@ -176,7 +177,7 @@ def captured_share(plan: Plan, mix: Mix) -> float:
     kinds = {"attn": _attends, "mamba": _scans, "mlp": lambda part: isinstance(part, Mlp)}
     each = {"attn": _ATTENTION_SHARE, "mamba": _ATTENTION_SHARE, "mlp": 1 - _ATTENTION_SHARE}
     captured = (each[scope] * mix.mean_of(kinds[scope]) for scope in scopes if scope in kinds)
-    return sum(captured, start=0.0) / max(_of_decoder(mix), _TINY_S)
+    return sum(captured, start=0.0) / max(_of_decoder(plan, mix), _TINY_S)
 
 
 def _attends(part: Part) -> bool:

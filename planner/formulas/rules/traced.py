@@ -61,7 +61,7 @@ def _context(plan: Plan, x: Layout) -> str:
 
 
 CONTEXT = Rule(
-    "tokens of traced blocks meet in attention alone",
+    "tokens of traced blocks meet only in attention",
     ("cp",),
     lambda plan, c: (c.cp == 1) | (not any(part.meets() for part in plan.model.traced)),
     _context,
@@ -71,9 +71,9 @@ CONTEXT = Rule(
 def no_experts(plan: Plan) -> str:
     """Why a traced model has no experts that ranks share."""
     where = largest(plan, plan.model.traced)
-    parts = plan.model.traced
-    gemms = [gemm.name for part in parts for gemm in part.gemms]
-    gemms += [product.name for part in parts for product in part.multiplied]
+    blocks = plan.model.traced
+    gemms = [x.name for part in blocks for x in part.gemms]
+    gemms += [x.name for part in blocks for x in part.multiplied]
     names = ", ".join(dict.fromkeys(gemms)) or "none"
     return f"{where} has no GEMM whose rows are tokens that a router sends to experts ({names})"
 

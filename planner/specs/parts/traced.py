@@ -2,9 +2,9 @@
 
 `dpplan trace` writes it. Counts are polynomials of the samples of a micro-batch and the tokens of a
 sequence (specs.polynomial): nothing here knows what the block is for. Ranks of tensor parallelism
-share the GEMMs that were traced as pairs, and what is between them (planner/trace/divide.py);
-those of context parallelism the tokens of a sequence, where these meet in attention alone; those of
-expert parallelism the weights of GEMMs whose rows are tokens that a router sent.
+share the GEMMs that were traced as pairs, and what is between them (planner/trace/divide.py). Ranks
+of context parallelism share the tokens of a sequence, which have to meet in attention only, ranks
+of expert parallelism the weights of GEMMs whose rows are tokens that a router sent.
 """
 
 from collections.abc import Iterator
@@ -141,6 +141,8 @@ class Traced(Part):
     module: str = Field(default="", max_length=200)  # class of the block, or where it is
     parameters: int = Field(default=0, ge=0, le=MOST_PARAMETERS)
     issued: float = Field(default=0.0, ge=0, le=_MOST_KERNELS)  # operators forward
+    # the same with chains of them as one kernel each; 0: not traced
+    fused_issued: float = Field(default=0.0, ge=0, le=_MOST_KERNELS)
     enters: Count = NONE  # elements of its input, which a recomputed block keeps
     saved: Count = NONE  # elements in the compute precision that backward needs
     saved_bytes: Count = NONE  # and bytes of other types: masks, statistics, indices
@@ -264,7 +266,7 @@ class Traced(Part):
 
     def meets(self) -> str:
         """Why ranks of context parallelism cannot share the sequence of the block; empty where they
-        can: tokens meet in attention over the sequence alone."""
+        can: tokens meet only in attention over the sequence."""
         token = Polynomial(((0, 1, Fraction(1)),))
         for core in self.attention:
             if (core.groups, core.queries, core.keys) != (ONCE, token, token):
@@ -284,7 +286,7 @@ class Traced(Part):
         return self.mixing or ""
 
     def moe(self, hidden: int) -> Moe | None:
-        """Its experts as those of a model of this width; None where it has none."""
+        """Its experts, in a model of this width; None for a block without experts."""
         experts = [gemm for gemm in self.gemms if gemm.routed]
         if not experts:
             return None
@@ -300,14 +302,14 @@ class Traced(Part):
 
 
 def routed_of(part: Part, hidden: int) -> Moe | None:
-    """The experts of a part of a layer; None where it has none."""
+    """The experts of a part of a layer; None for a part without experts."""
     if isinstance(part, Traced):
         return part.moe(hidden)
     return part if isinstance(part, Moe) else None
 
 
 def copies_of(rows: Polynomial) -> int:
-    """How many rows there are for every token; 0 where that is no whole number."""
+    """Rows for every token; 0 where that is not a whole number."""
     each = [value for i, j, value in rows.terms if i == j == 1]
     whole = len(rows.terms) == 1 and each and each[0].denominator == 1
     return int(each[0]) if whole else 0
