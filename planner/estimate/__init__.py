@@ -168,7 +168,7 @@ class Outline:
 
     @property
     def evaluated(self) -> Estimates | None:
-        """All layouts in full, where something asked for that before."""
+        """All layouts in full, if they have been evaluated; None otherwise."""
         return self.__dict__.get("whole")
 
     def full(self, rows: Array) -> Estimates:

@@ -19,7 +19,7 @@ _LARGEST_TILE = 256.0 * 128.0
 _K_STEP = 32.0  # inner dimension is processed in steps of this many elements
 _PARTIAL_BYTES = 4.0  # partial sums are kept in fp32
 
-# what of them depends on no GEMM: it is evaluated some 20 times for every table of layouts
+# constants that no GEMM changes: every table of layouts needs them some 20 times
 _ROWS, _COLUMNS = np.ascontiguousarray(_TILES.T)
 _PER_K = 2 * _ROWS * _COLUMNS  # FLOP of a tile per inner element
 _OF_LARGEST = _ROWS * _COLUMNS / _LARGEST_TILE

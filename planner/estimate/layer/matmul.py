@@ -174,7 +174,7 @@ def _weight_gemms_s(plan: Plan, m: Machine, p: Gemm, recipe: Recipe | None) -> B
         passes.insert(1, (p.k, p.n, p.m, accumulated))
     if is_recording():
         seconds = [pass_s(*each) for each in passes]
-    else:  # most of the time of few layouts is that of calls: one for all passes
+    else:  # small tables are bound by the overhead of calls: a single call times all passes
         shape = np.broadcast_shapes(*(np.shape(size) for each in passes for size in each))
         sizes = np.empty((4, len(passes), *shape))
         for i, each in enumerate(passes):
