@@ -88,14 +88,15 @@ def longest_row_moment(
     """Moment of the longest of b rows over the sequence length, or cut to a share w of it over
     that."""
     mean, spread, count, short, window = _columns(mean_frac, sigma, rows, short_frac, within_frac)
+    (power,) = _columns(order)
     last = np.log(window)
     first = np.minimum(np.log(mean) - _REACH * np.maximum(spread, 0.01), last + _LEAST)
     x, w = _nodes()
     y = first + (last - first) * x  # logarithm of the length
     with np.errstate(divide="ignore"):
         longer = -np.expm1(count * np.log1p(-_longer(np.exp(y), mean, spread, short)))
-    inside = order * (w * (last - first) * longer * np.exp(order * (y - last))).sum(axis=-1)
-    return np.exp(order * (first - last))[..., 0] + inside
+    inside = (power * w * (last - first) * longer * np.exp(power * (y - last))).sum(axis=-1)
+    return np.exp(power * (first - last))[..., 0] + inside
 
 
 @formula(
@@ -111,10 +112,11 @@ def bucketed_row_moment(
 ) -> Array:
     """The same where micro-batches are cut from sorted rows."""
     mean, spread, count, short = _columns(mean_frac, sigma, rows, short_frac)
+    (power,) = _columns(order)
     p = np.arange(1.0, _BUCKET) * count / (_BUCKET * count + 1)
     off = np.sqrt(p * (1 - p) / (_BUCKET * count + 2))
     ends = sum(
-        np.exp(order * _quantile(np.clip(u, _SMALL, 1 - _SMALL), mean, spread, short))
+        np.exp(power * _quantile(np.clip(u, _SMALL, 1 - _SMALL), mean, spread, short))
         for u in (p - off, p + off)
     )
     longest = longest_row_moment(mean_frac, sigma, _BUCKET * rows, order, short_frac)
