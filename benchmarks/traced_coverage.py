@@ -11,7 +11,7 @@ Every type of transformers with a class of a group, in a drawn order, as its con
 builds it but with few layers, and a drawn set of timm, torchvision and diffusers. Per model, at a
 batch and a length that were not traced: FLOP forward by torch's FlopCounterMode, and bytes that
 autograd saves by saved_tensors_hooks, against the traced file. Where a rule reads the
-configuration as well: its parameters beyond those of the class, and its FLOP against the file's.
+configuration as well: its parameters less the class's, and its FLOP against the file's.
 Seconds are of one core.
 """
 
@@ -206,8 +206,8 @@ def of_type(kind: str, name: str) -> Target:
 
 
 def of_rule(kind: str, name: str, trained: int, file: ModelSpec, tokens: int) -> dict[str, float]:
-    """What the rule of a type counts, against its class: parameters beyond those that are trained,
-    and FLOP of tokens over that of the file; nothing where none reads it."""
+    """Counts of the rule of a type: parameters less the trained ones of the class, and FLOP of
+    tokens over the file's; empty where no rule reads the configuration."""
     keys = json.loads(json.dumps(config_of(kind, name).to_dict(), default=str))
     try:
         rule, _ = huggingface.read_keys({**keys, "model_type": kind}, "config.json", kind)

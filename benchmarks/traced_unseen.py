@@ -1,4 +1,4 @@
-"""Classes that nobody has looked at: drawn, traced and planned by the commands that a user has.
+"""Classes without a row, drawn, traced and planned by the commands that a user has.
 
     python -m benchmarks.traced_unseen [--count 5] [--seed 523] [--out docs/data/traced.csv]
 
@@ -48,7 +48,7 @@ def drawn(path: Path, count: int, seed: int) -> list[tuple[str, str, str]]:
 
 
 def planned(kind: str, name: str, folder: Path) -> str:
-    """What the commands say of a class."""
+    """Answers of the commands to a class."""
     folder.mkdir()
     config_of(kind, name).to_json_file(folder / "config.json", use_diff=False)
     model, began = folder / "model.toml", time.monotonic()
@@ -60,8 +60,8 @@ def planned(kind: str, name: str, folder: Path) -> str:
         return f"dpplan trace: {done.stderr.strip()[-300:]}"
     command = [*dpplan, "estimate", "--model", str(model), *_PLANNED]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = (done.stdout if not done.returncode else done.stderr).strip().splitlines()
-    return "\n".join([f"dpplan trace: {seconds:.0f} s by the clock", *said[:_LINES]])
+    shown = (done.stdout if not done.returncode else done.stderr).strip().splitlines()
+    return "\n".join([f"dpplan trace: {seconds:.0f} s by the clock", *shown[:_LINES]])
 
 
 def main() -> None:

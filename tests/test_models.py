@@ -378,6 +378,7 @@ PUBLISHED = {  # of the files of weights; of timm the counts in its results tabl
     "convnext-base": 88_591_464,
     "dinov2-large": 304_367_616,  # without the token of masked patches
     "efficientnet-b0": 5_288_548,
+    "gemma-3-4b-vl": 4_300_079_472,
     "got-ocr2": 560_528_640,  # of its class, with the tower
     "modernbert-base": 149_655_232,
     "qwen2.5-vl-3b": 3_754_622_976,

@@ -26,7 +26,7 @@ class TraceError(ValueError):
 
 
 class Uneven(TraceError):
-    """A count that is no polynomial of the powers that are fitted."""
+    """A count that the fitted powers do not give."""
 
 
 class Differs(TraceError):

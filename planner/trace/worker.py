@@ -119,8 +119,8 @@ _STEP = 128  # tokens, of which kernels count multiples
 
 
 def _shorter(traced: Target) -> Target | None:
-    """The target at other lengths, none as long as the model is wide: a softmax over as many keys
-    is told from one over channels."""
+    """The target at other lengths: where keys are as many as channels, a softmax over keys looks
+    like one over channels."""
     if traced.length is None:
         return None
     room = (traced.length - traced.least) * 7 // 8 // _STEP * _STEP
