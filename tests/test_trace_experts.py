@@ -326,3 +326,14 @@ def test_experts_of_one_kind_per_model() -> None:
     data |= {"parts": [block, other], "stack": [{"layers": ["block", "other"], "times": 2}]}
     with pytest.raises(PlanError, match="experts of one kind per model"):
         catalog.build(ModelSpec, data, "--model", "test")
+
+
+def test_experts_of_two_kinds_stay_whole() -> None:
+    pytest.importorskip("torch")
+    from planner.trace.worker import _of_one_kind
+
+    gemm = {"k": 8, "n": 8, "groups": 4, "rows": "2*b*s", "routed": True}
+    for other, routed in ((4, True), (8, False)):
+        parts = [{"gemms": [{**gemm, "groups": groups}]} for groups in (4, other)]
+        _of_one_kind(parts)
+        assert [part["gemms"][0].get("routed", False) for part in parts] == [routed] * 2

@@ -246,6 +246,7 @@ def _model(
             waiting = []
         else:
             waiting.append(name)
+    _of_one_kind(rows)
     if words:
         words[-1] = " & ".join([words[-1], *waiting])
     else:
@@ -284,6 +285,16 @@ def _model(
         "length": traced.native or traced.length,
         "native": traced.native is not None,
     }
+
+
+def _of_one_kind(parts: Sequence[dict[str, Any]]) -> None:
+    """Experts of several kinds stay products that every rank has whole: those of one kind are
+    planned."""
+    experts = [[x for x in part.get("gemms", ()) if x.get("routed")] for part in parts]
+    if len({repr(each) for each in experts if each}) > 1:
+        for gemm in (x for each in experts for x in each):
+            del gemm["routed"]
+            gemm.pop("looped", None)
 
 
 def _name(block: Block, first: bool) -> str:
