@@ -129,5 +129,7 @@ def test_tiles_make_logits_again() -> None:
 
 
 def test_tiles_have_a_fixed_size() -> None:
-    request = argv("--model llama-3-8b --gpu h100-sxm --gpus 8 --stack trl --loss-kernel tiled")
+    request = argv(
+        "--model llama-3-8b --gpu h100-sxm --gpus 8 --stack pytorch-fsdp --loss-kernel tiled"
+    )
     refused(dpplan("estimate", *request, "--loss-chunks", "8"), "--loss-chunks", "fixed size")

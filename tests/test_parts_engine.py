@@ -133,14 +133,15 @@ def test_modules_of_multi_token_prediction_are_on_the_last_stage() -> None:
 
 def test_a_fused_rotation_of_latent_attention_touches_what_it_turns_and_makes() -> None:
     # DeepSeek-V2-Lite: 16 heads, 128 unrotated, 64 rotated, values of 128. Queries: 64 read and
-    # written in place; keys and values: 128 + 128 read, 192 + 128 written
+    # written in place; keys and values: 128 + 128 read, 192 + 128 written. Torch operators rotate
+    # queries and keys, and copy values beside them
     latent = catalog.load("models", ModelSpec, "deepseek-v2-lite")
     ((core, _),) = attended_of(latent)
     fused = plans.plan(latent, software="megatron-core")
     turned, result = operators._rotated(fused, core)
     assert turned * 4.0 + result * 4.0 == 16 * 2.0 * (64 + 64 + 128 + 128 + 192 + 128)
     split = plans.plan(latent, software="pytorch-fsdp")
-    assert operators._rotated(split, core) == (16 * (192 + 192 + 128),) * 2
+    assert operators._rotated(split, core) == (16 * (192 + 192), 16 * (192 + 192 + 128))
 
 
 def test_a_sink_takes_a_kernel_backward_or_a_copy_of_the_scores() -> None:

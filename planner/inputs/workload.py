@@ -151,12 +151,17 @@ def _refuse_nothing_left(spec: LengthsSpec, seq_len: int) -> None:
         "--excess-length drop": spec.excess == "drop",
         f"--short-length {spec.short_tokens}": spec.short_tokens is not None,
     }
+    remedies = {
+        "take --excess-length truncate": spec.excess == "drop",
+        "lower --short-length": spec.short_tokens is not None,
+    }
     named = " and ".join(way for way, is_taken in ways.items() if is_taken)
+    remedy = ", ".join(way for way, is_taken in remedies.items() if is_taken)
     raise PlanError(
         "--length-mean",
         spec.mean_tokens,
         f"leaves nothing to train on: with a sigma of {spec.sigma:g} less than one document in a"
-        f" million is left by {named} of a sequence of {seq_len:,}; change these, or --seq-len",
+        f" million is left by {named} of a sequence of {seq_len:,}; {remedy}, or raise --seq-len",
     )
 
 

@@ -1,4 +1,7 @@
-"""Regions of several traces become blocks: operators by class, symbolic in batch and length."""
+"""Regions of several traces become blocks: operators by class, symbolic in batch and length.
+
+Long: every class of operators is counted over the same traces, each in a few lines.
+"""
 
 from __future__ import annotations
 

@@ -288,8 +288,8 @@ def _model(
 
 
 def _of_one_kind(parts: Sequence[dict[str, Any]]) -> None:
-    """Experts of several kinds stay products that every rank has whole: those of one kind are
-    planned."""
+    """Every rank computes all experts where a model has several kinds: ranks share experts of
+    one kind."""
     experts = [[x for x in part.get("gemms", ()) if x.get("routed")] for part in parts]
     if len({repr(each) for each in experts if each}) > 1:
         for gemm in (x for each in experts for x in each):

@@ -95,8 +95,10 @@ def _routed(shape: LayerShape, product: Product, share: float, trained: float) -
     return _of_experts(
         shape,
         product.name,
-        product.n.elements / (t if split == "columns" else 1.0 + 0.0 * t),
-        product.k / (t if split == "rows" else 1.0 + 0.0 * t),
+        (
+            product.n.elements / (t if split == "columns" else 1.0 + 0.0 * t),
+            product.k / (t if split == "rows" else 1.0 + 0.0 * t),
+        ),
         share * product.times,
         trained,
         product.looped,
@@ -112,26 +114,26 @@ def _read(shape: LayerShape, product: Product) -> Array | None:
 
 def _experts(shape: LayerShape, moe: Moe, share: float, trained: float) -> Iterator[Gemm]:
     h, f = float(moe.read(shape.plan.model.hidden)), moe.ffn_hidden / shape.etp
-    yield _of_experts(shape, "expert_in", moe.inputs * f, h, share, trained)
-    yield _of_experts(shape, "expert_out", h, f, share, trained)
+    yield _of_experts(shape, "expert_in", (moe.inputs * f, h), share, trained)
+    yield _of_experts(shape, "expert_out", (h, f), share, trained)
 
 
 def _of_experts(
     shape: LayerShape,
     name: str,
-    n: Array,
-    k: Array,
+    width: tuple[Array, Array],
     share: float,
     trained: float,
     looped: bool = False,
 ) -> Gemm:
-    """One GEMM of all experts of a rank, side by side or in a loop."""
+    """One GEMM of all experts of a rank, side by side or in a loop. width: columns, and the inner
+    width."""
     local = shape.experts
     rows = np.maximum(shape.routed / local, 1.0)
     at_once, times = local, share
     if looped or loops_experts(shape.plan):
         at_once, times = 1.0 + 0.0 * local, share * local
-    return Gemm(name, rows, n, k, at_once, per_layer=times, routed=True, weight_gradient=trained)
+    return Gemm(name, rows, *width, at_once, per_layer=times, routed=True, weight_gradient=trained)
 
 
 def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
