@@ -151,7 +151,6 @@ class _OptimizerInBackwardAndLike(TypedDict, total=False):
     state_precision: Literal['bf16'] | None
     moments_precision: Literal['fp32', 'bf16', 'fp16', 'fp8'] | None
     master_precision: Literal['fp32', 'fp16', 'remainder', 'none'] | None
-    channels_last: bool | None
 
 class _NvmeCapacityAndLike(TypedDict, total=False):
     nvme_capacity: float | str | None
@@ -178,6 +177,9 @@ class _SeqLenAndLike(TypedDict, total=False):
 
 class _ExpandableSegmentsAndLike(TypedDict, total=False):
     expandable_segments: bool | None
+
+class _ChannelsLastAndLike(TypedDict, total=False):
+    channels_last: bool | None
 
 class _TokensAndLike(TypedDict, total=False):
     tokens: int | float | str | None
@@ -249,6 +251,7 @@ class _EstimateOptions(
     _LisaStatesAndLike,
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
+    _ChannelsLastAndLike,
     _TokensAndLike,
     _SamplesAndLike,
     _LoraAutocastAndLike,
@@ -289,6 +292,7 @@ class _SearchOptions(
     _ObjectiveAndLike,
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
+    _ChannelsLastAndLike,
     _TokensAndLike,
     _SamplesAndLike,
     _LoraAutocastAndLike,
@@ -323,6 +327,7 @@ class _RecommendOptions(
     _LisaStatesAndLike,
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
+    _ChannelsLastAndLike,
     _TokensAndLike,
     _SamplesAndLike,
     _LoraAutocastAndLike,
@@ -364,6 +369,7 @@ class _ExportOptions(
     _LisaStatesAndLike,
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
+    _ChannelsLastAndLike,
     _TokensAndLike,
     _SamplesAndLike,
     _LoraAutocastAndLike,
@@ -401,6 +407,7 @@ class _CompareOptions(
     _LisaStatesAndLike,
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
+    _ChannelsLastAndLike,
     _TokensAndLike,
     _SamplesAndLike,
     _LoraAutocastAndLike,
@@ -437,6 +444,7 @@ class _BatchOptions(
     _OptimizerInBackwardAndLike,
     _NvmeCapacityAndLike,
     _SeqLenAndLike,
+    _ChannelsLastAndLike,
     _TokensAndLike,
     _ReferenceAndLike,
     _JitterAndLike,
@@ -513,6 +521,7 @@ class _ReadOptions(
     _LisaStatesAndLike,
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
+    _ChannelsLastAndLike,
     _TokensAndLike,
     _SamplesAndLike,
     _LoraAutocastAndLike,
@@ -593,6 +602,7 @@ class _ScheduleOptions(
     _LisaStatesAndLike,
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
+    _ChannelsLastAndLike,
     _LoraAutocastAndLike,
     total=False,
 ): ...
@@ -624,6 +634,7 @@ class _StrategiesOptions(
     _OptimizerInBackwardAndLike,
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
+    _ChannelsLastAndLike,
     _JitterAndLike,
     total=False,
 ): ...
@@ -724,6 +735,7 @@ class _CheckOptions(
     _LisaStatesAndLike,
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
+    _ChannelsLastAndLike,
     _TokensAndLike,
     _SamplesAndLike,
     _LoraAutocastAndLike,
@@ -785,6 +797,7 @@ class _PreflightOptions(
     _LisaStatesAndLike,
     _SeqLenAndLike,
     _ExpandableSegmentsAndLike,
+    _ChannelsLastAndLike,
     _TokensAndLike,
     _SamplesAndLike,
     _LoraAutocastAndLike,
