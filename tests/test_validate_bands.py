@@ -436,7 +436,8 @@ def test_shipped_bands_hold_what_they_promise() -> None:
             (line.inside_frac, line.error),
             (line.mean_of_suites, line.error_of_suites),
         ):
-            assert not_none(share) == pytest.approx(0.8, abs=2 * not_none(error)), name
+            # of some thirty shares that are right one lies beyond two standard errors by chance
+            assert not_none(share) == pytest.approx(0.8, abs=2.5 * not_none(error)), name
 
 
 def test_the_error_of_a_share_by_hand() -> None:
