@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from planner.inputs.readers import read_toml
 from planner.specs.base import PlanError
+from planner.specs.options import MECHANISMS
 
 Use = Literal["read", "implied", "irrelevant", "not understood"]
 SQUARE = "bucket_of_width"  # bytes per square of the hidden size: no option, a bucket is
@@ -244,6 +245,12 @@ class Answer:
     def _put(self, name: str, stated: Stated) -> None:
         options = self.model if name.startswith(MODEL) else self.options
         options[name.removeprefix(MODEL)] = stated
+
+
+def of_mechanisms(table: str) -> tuple[Argument, ...]:
+    """Arguments of a table that the modules of mechanisms state."""
+    named = (each.ARGUMENTS.get(table, {}).items() for each in MECHANISMS)
+    return tuple(Argument(name, option) for pairs in named for name, option in pairs)
 
 
 def _unset(value: Value) -> str:

@@ -50,9 +50,10 @@ class Fp8MlpInput(Mechanism):
         Needed(
             "fp8_mlp_input",
             "inputs of SwiGLU that are kept in FP8",
-            lambda stack: stack.supports.fp8_mlp_input,
+            stacks={"megatron-core": "NVIDIA/Megatron-LM@d98e8a64, transformer_config.py"},
         ),
     )
+    ARGUMENTS: ClassVar = {"megatron-bridge": {"activation-func-fp8-input-store": "fp8_mlp_input"}}
 
     @classmethod
     def of(cls, options: Fp8MlpInputOptions) -> Fp8MlpInput | None:

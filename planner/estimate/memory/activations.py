@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate import mechanisms
 from planner.estimate.machine.kernels import split_experts
 from planner.estimate.memory import beside_frozen, eager, modules, norms, traced
 from planner.estimate.memory.tokens import routed_tokens, tokens_of
@@ -317,7 +316,7 @@ def _mlp_bytes(plan: Plan, part: Mlp | Moe) -> float:
 
 def _activated_bytes(plan: Plan) -> float:
     """Bytes per element that the activation function of an MLP reads, as backward has it."""
-    stated = mechanisms.activated_bytes(plan)
+    stated = plan.stated(lambda each: each.activated_bytes())
     return plan.stream_bytes if stated is None else stated
 
 
