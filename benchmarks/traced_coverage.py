@@ -12,7 +12,7 @@ builds it but with few layers, and a drawn set of timm, torchvision and diffuser
 batch and a length that were not traced: FLOP forward by torch's FlopCounterMode, and bytes that
 autograd saves by saved_tensors_hooks, against the traced file. Where a rule reads the
 configuration as well: its parameters less the class's, and its FLOP against the file's.
-Seconds are of one core.
+Seconds on one core.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 The file is taken as it is but for the number of steps. Kernels of packages that need CUDA are
 replaced by the same arithmetic of PyTorch: flash_attn's attention over packed sequences, its
-rotary embedding and its RMSNorm. Devices named "cuda" are the CPU, and the collectives are of Gloo,
+rotary embedding and its RMSNorm. Devices named "cuda" are the CPU, and the collectives run on Gloo,
 which has no mean.
 """
 

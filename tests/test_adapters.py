@@ -245,7 +245,8 @@ def test_longest_contexts_that_unsloth_publishes_take_most_of_their_card() -> No
 
 def test_what_is_in_fp32_beside_quantised_matrices_follows_the_stack() -> None:
     """PEFT's preparation with the Trainer; norms alone in older TRL; nothing where programs cast
-    back, weights are sharded, or no matrix is of bitsandbytes; and what the request says."""
+    back, weights are sharded, or no matrix is quantised by bitsandbytes; and what the request
+    says."""
 
     def of(software: str, base: str | None = "nf4", **value: Any) -> str:
         plan = plans.plan(gpus=1, software=software, adapter=lora(), base_precision=base, **value)

@@ -325,7 +325,7 @@ def exported(given: dict[str, Any], **value: Any) -> Export:
 def test_what_cannot_be_said_is_listed() -> None:
     export = exported({**PLAN, "pp": 1, "optimizer": "lion", "clock": 0.7}, to="megatron")
     listed = {entry.option: entry for entry in export.not_expressible}
-    assert set(listed) == {"optimizer"}  # a clock is of the prediction alone
+    assert set(listed) == {"optimizer"}  # a clock affects only the prediction
     assert export.plan["stack"] == "megatron-core"
     assert "NOT IN THESE FILES: optimizer lion" in export.files[0].text
     assert "PREDICTED" in export.files[0].text

@@ -1,5 +1,5 @@
-"""Which program a file is of: look-alikes are not claimed by another, and what trains nothing is
-said to train nothing."""
+"""Which program a file belongs to: look-alikes are not claimed by another, and what trains nothing
+is said to train nothing."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_other_verbs_give_no_verdict_on_what_is_undecided(tmp_path: Path) -> Non
 
 
 def test_examples_of_an_undecided_objective_are_undecided_too() -> None:
-    """beta is of DPO, ORPO and KTO, whose examples are two sequences, two, and one."""
+    """beta belongs to DPO, ORPO and KTO, whose examples are two sequences, two, and one."""
     text = "per_device_train_batch_size: 8\nmodel_name_or_path: gpt2\nbeta: 0.1\nmax_length: 512\n"
     given = {"gpu": "a100-80gb", "gpus": 1}
     assert {"task", "micro_batch"} <= read({"a.yaml": text}, given).undecided.keys()

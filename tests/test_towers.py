@@ -168,7 +168,7 @@ def test_every_model_of_samples_is_estimated_on_one_gpu_and_on_eight() -> None:
         ({"towers": []}, "no tower is called 'decoder'; known: none"),
         (
             {"towers": [{"name": "decoder", "tokens": 4}, {"name": "idle", "tokens": 4}]},
-            "no layer of the stack is of 'idle'",
+            "no layer of the stack uses 'idle'",
         ),
     ],
 )

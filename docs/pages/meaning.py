@@ -79,7 +79,7 @@ Nothing is fitted by suite, GPU or stack.
 
 That few suites show a GPU counts 1 over 1 + suites of the exponent; a step far from the peak rate
 the logarithm of 0.5 over its predicted MFU. What no request states stands beside it, in quadrature.
-GEMMs of a GPU that nobody timed may be {uncertainty.UNTIMED_GPU - 1:.0%} off.
+GEMMs of a GPU that was never timed may be {uncertainty.UNTIMED_GPU - 1:.0%} off.
 An optimizer that is offloaded is as slow as the slowest host that the request may mean, ten times
 where neither host nor threads are stated, and copies three times, as from memory that is not
 pinned; a host that is not stated may be twice as fast. Beyond {ONE_SWITCH} nodes whose fabric

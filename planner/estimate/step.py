@@ -271,7 +271,7 @@ def _update(s: _Step, components: Ledger) -> Ledger:
 
 
 def _other_gpus(s: _Step, components: Ledger) -> Ledger:
-    """The step where some GPUs are of a second kind."""
+    """The step on a cluster with two GPU types."""
     if s.plan.ranks.other is None:
         return components
     with section("the other GPUs"):

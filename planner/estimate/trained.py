@@ -23,7 +23,7 @@ from planner.specs.towers import kind_plan
 @dataclass(frozen=True)
 class Weights:
     """Elements per rank: all, and trainable ones, which have gradients and states; trainable
-    elements of layers are of one trained layer."""
+    elements of layers are counted for one trained layer."""
 
     every: RankParameters
     trained: RankParameters

@@ -36,7 +36,7 @@ _TURN = 1_000_000_000  # elements that ZeRO-3 updates at a time by default (sub_
 def _optimizer(value: Any) -> str:
     optimizer = _OPTIMIZERS.get(str(value).lower().replace("_", ""))
     if optimizer is None:
-        raise ValueError(f"{value!r} is not modelled; the estimate is of adam")
+        raise ValueError(f"{value!r} is not modelled; the estimate assumes adam")
     return optimizer
 
 

@@ -115,7 +115,7 @@ def _adapters(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _objective(answer: Answer) -> None:
-    """DPO and KTO by their tables; a micro-batch of DPO is of pairs."""
+    """DPO and KTO by their tables; a micro-batch of DPO counts pairs."""
     kinds = {n.split(".")[1] for n in answer.values if n.startswith(("model.", "trainer."))}
     kind = next((kind for kind in _OBJECTIVES if kind in kinds), "")
     named = next((n for n in answer.values if n.startswith(f"model.{kind}.")), "")

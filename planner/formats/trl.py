@@ -40,7 +40,7 @@ TABLE = (
     Argument("activation_offloading", "offload", words={True: "activations", False: None}),
 )
 UNREAD = unread("trl")
-_GENERATES = "generation is not part of the estimate, which is of a training step only"
+_GENERATES = "generation is not part of the estimate, which covers only a training step"
 _FROZEN = adapted.Frozen(stack="trl", doubled="use_bnb_nested_quant", default_doubled=False)
 _GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
 _PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta", "rpo_alpha")

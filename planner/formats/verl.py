@@ -258,7 +258,7 @@ def _number(answer: Answer, name: str, usual: float, flag: str) -> float | None:
     text = str(answer.get(name))
     if _NUMBER.fullmatch(text):
         return float(text) if "." in text else int(text)
-    answer.mark(name, "not understood", f"is no number: give {flag}")
+    answer.mark(name, "not understood", f"is not a number: give {flag}")
     return None
 
 

@@ -230,8 +230,8 @@ def _projected(rank: float, by_svd: bool) -> Callable[[Array, Array], Work]:
 class Optimizer:
     """States per tensor and work per update.
 
-    Where `rest` names another optimizer, this one is of the matrices of layers, routers and experts
-    among them, and the other of embeddings, head, norms and biases.
+    Where `rest` names another optimizer, this one updates the matrices of layers, routers and
+    experts among them, and the other embeddings, head, norms and biases.
     """
 
     title: str

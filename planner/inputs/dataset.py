@@ -60,7 +60,9 @@ def lengths_of(name: str) -> Lengths:
     path = catalog.user_path(name, FIELD)
     if not catalog.is_path(name) and not path.suffix:
         hint = near(name, list(known)) or f"they are {', '.join(_names())}; "
-        raise PlanError(FIELD, name, f"is no dataset with published lengths; {hint}or give a file")
+        raise PlanError(
+            FIELD, name, f"is not a dataset with published lengths; {hint}or give a file"
+        )
     if path.suffix not in (".jsonl", ".json"):
         remedy = "is not JSON lines: convert it, or give --length-mean and --length-sigma"
         raise PlanError(FIELD, name, remedy)
@@ -144,7 +146,7 @@ def _stated(row: Any, path: Path, where: str) -> float:
     if not tokens and isinstance(row, dict):
         for name in _COUNTS:
             if row.get(name) is not None and not isinstance(row[name], list):
-                why = f"{name} of {where} is {row[name]!r}, which is no number of tokens above 0"
+                why = f"{name} of {where} is {row[name]!r}, which is not a number of tokens above 0"
                 raise PlanError(FIELD, str(path), f"{why}: mend it, or give --length-mean")
     return tokens
 

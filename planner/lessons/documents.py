@@ -40,14 +40,14 @@ class LessonFigure(Document):
     value: Annotated[Value, key("in base units; null where these inputs have none")]
     shown: Annotated[str, key("as it is read")]
     says: Annotated[str, key("the figure in words")]
-    formula: Annotated[str | Unset, key("name of the formula that it is of")] = UNSET
+    formula: Annotated[str | Unset, key("name of its formula")] = UNSET
     equation: Annotated[str | Unset, key("its equation")] = UNSET
     source: Annotated[str | Unset, key("where the equation is from")] = UNSET
     inputs: Annotated[list[FormulaInput] | Unset, key("what went into it")] = UNSET
 
 
 class LessonTable(Document):
-    """A table; a column whose name begins with ">" is of numbers."""
+    """A table; a column whose name begins with ">" has numbers."""
 
     header: Annotated[list[str], key("names of the columns")]
     rows: Annotated[list[list[str]], key("cells as they are read")]

@@ -66,7 +66,7 @@ class Fp8MlpInput(Mechanism):
         parts = [part for part, _ in parts_of(plan.model) if isinstance(part, Mlp | Moe)]
         if not parts or any(not part.gated or part.activation != "silu" for part in parts):
             name = plan.model.name
-            remedy = f"is of SwiGLU, which not all MLPs of {name} have; leave it out"
+            remedy = f"applies to SwiGLU, which not all MLPs of {name} have; leave it out"
             raise PlanError("--fp8-mlp-input", None, remedy)
 
     def activated_bytes(self) -> float:

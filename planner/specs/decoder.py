@@ -163,7 +163,7 @@ def expanded(data: Mapping[str, Any], needed: list[str], known: list[str]) -> di
     if not decoder.stack:
         beside = next((name for name in ("parts", "towers") if data.get(name)), None)
         if beside:
-            raise ValueError(f"{beside} are of a stack: add [[stack]] with the layers made of them")
+            raise ValueError(f"{beside} need a stack: add [[stack]] with the layers made of them")
         if decoder.mtp_layers:
             raise ValueError(
                 "mtp_layers name layers of [[stack]], and this model has none: add it, or leave"

@@ -112,9 +112,9 @@ class ModelSpec(Shape):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.outputs and (self.tied_embeddings or not self.vocab):
-            raise ValueError("outputs are of a head of its own beside words; leave them out")
+            raise ValueError("outputs need a head other than the vocabulary's; leave them out")
         if not self.vocab and not self.sample and not self.traced:
-            raise ValueError("vocab 0 is of models of images, which name their sample; give it")
+            raise ValueError("vocab 0 means a model of images, which needs a sample; give it")
         check(self)
         return self
 

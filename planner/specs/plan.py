@@ -202,7 +202,7 @@ class Plan(Spec):
 
     @property
     def base_upcast(self) -> UpcastName:
-        """Frozen weights in fp32 beside the matrices of layers: where these are of bitsandbytes,
+        """Frozen weights in fp32 beside the matrices of layers: where bitsandbytes quantised these,
         by the request, else as the stack prepares such models."""
         base = self.training.base_precision
         if base == "fp32":

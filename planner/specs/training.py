@@ -62,7 +62,7 @@ class TrainingSpec(Spec):
     loss_chunks: int = Field(
         default=1, ge=1, le=1_000_000
     )  # parts of the tokens whose logits, loss and gradients come in turn
-    loss_share: float = Field(default=1.0, gt=0, le=1)  # of the tokens that the loss is of
+    loss_share: float = Field(default=1.0, gt=0, le=1)  # share of the tokens that the loss counts
     compile: bool | None = None
     # what is in 8 or 4 bit beside operands of GEMMs; None: what the stack does
     low_parts: tuple[LowPart, ...] | None = Field(default=None, strict=False)

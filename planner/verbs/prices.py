@@ -87,7 +87,7 @@ def prices(
     }
     requests = [options for options, _ in machines.values()]
     clusters = [cluster for _, cluster in machines.values()]
-    known = cache(price_of)  # many bills are of the same machine
+    known = cache(price_of)  # many bills have the same machine
 
     def at(market: str | None) -> PriceAt:
         def price_of(options: Options) -> Price:

@@ -100,7 +100,7 @@ def _cluster(document: SmallestCluster) -> list[Block]:
             Block(
                 "Why the others fell",
                 header=["kind", "reason"],
-                order="as asked",
+                order="as requested",
                 rows=[[kind.machine, kind.reason or ""] for kind in fell],
             )
         )
@@ -192,7 +192,7 @@ def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], document: Smalles
             ]
             for kind, row in answered
         ],
-        order="as asked",
+        order="as requested",
         drop=("kWh" if days else "USD/h", "free", "step", "limited by"),
         marks=["here" if row == best else "" for _, row in answered],
         links=[Link(row.command) for _, row in answered],

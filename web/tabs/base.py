@@ -285,7 +285,7 @@ def _request(tab: Tab, rest: Pairs, lists: Mapping[str, list[str]]) -> tuple[Sta
     names = {name for name, _ in rest}
     of_model = names & {"model", "config"}
     if of_model and tab.model is False:
-        raise PlanError("--model", None, f"is no option of `dpplan {tab.verb}`; leave it out")
+        raise PlanError("--model", None, f"is not an option of `dpplan {tab.verb}`; leave it out")
     if tab.model and not of_model:
         raise PlanError("--model", None, "is needed: choose one")
     stand_in = [] if of_model else [("model", str(START["model"]))]

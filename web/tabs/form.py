@@ -95,7 +95,7 @@ def _field(tab: Tab, row: Row, texts: list[str], pasted: dict[str, str]) -> dict
     if tab.files:  # which say what is left open here
         out |= {"auto": text("as_files"), "placeholder": text("as_files"), "default": ""}
         out |= {"start": "", "value": out["value"] if sentence else ""}
-    # sliders are of the plan's form, where each move is answered
+    # only the plan's form has sliders, where each move is answered
     return {**out, "set": bool(sentence), "error": "", "slider": False}
 
 

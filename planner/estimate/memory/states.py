@@ -65,7 +65,7 @@ class Elements:
 
     @property
     def inner_frac(self) -> Array:
-        """Share of the elements that are of layers."""
+        """Share of the elements in layers."""
         return (self.layers + self.experts) / np.maximum(self.all, 1.0)
 
 

@@ -274,7 +274,7 @@ class Strategy:
     steps: Callable[[Context], Steps] | None = None  # else how many it takes
     refuses: Callable[[Plan], str | None] = lambda plan: None
     # that replicas take alone, unless the request says so; local SGD's are assumed (Lin et al. 2018
-    # go up to 16), DiLoCo's are of section 3 of its paper
+    # go up to 16), DiLoCo's are from section 3 of its paper
     local_steps: int = 1
 
     def changed(self, plan: Plan) -> Plan:
