@@ -42,7 +42,7 @@ PLAN: dict[str, Any] = {"model": "llama-2-7b", "gpu": "h100", "gpus": 16, "globa
 POWERS = st.sampled_from((1, 2, 4))
 
 _DEGREES = ("tp", "pp", "cp")
-# what of a plan each framework can say: models, ZeRO stages, recompute, precision
+# parts of a plan that each framework can state: models, ZeRO stages, recompute, precision
 _DENSE = ("llama-3.1-8b", "llama-3.1-70b")
 _LLAMAS = (*_DENSE, "llama-2-7b")
 _MIXED = ("mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3")

@@ -99,7 +99,7 @@ class _Step:
     backward: Array  # seconds of one micro-batch of the fullest stage
     end: EndOfStep
     once: Array  # seconds of a forward-only pass over the batch
-    compared: Array  # the same of a model that this one is compared with
+    compared: Array  # the same pass of the model that this one is compared with
 
     @functools.cached_property
     def matrices(self) -> matrix_update.MatrixTime:

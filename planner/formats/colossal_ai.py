@@ -2,7 +2,7 @@
 models, Colossal-LLaMA, ColossalMoE and ColossalChat.
 
 Names and defaults: examples/language and applications of hpcaitech/ColossalAI@4f9953be. Other
-programs have no defaults here: their commands alone count.
+programs have no defaults here: only their commands count.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ def write(options: Mapping[str, Any]) -> str:
     config = {
         name: theirs
         for name, theirs in trainer.written(rows, trainer.of_examples(options)).items()
-        if name not in _DEGREES or theirs != 1  # its parser knows them beside Megatron-Core alone
+        if name not in _DEGREES or theirs != 1  # its parser knows them only beside Megatron-Core
     } | _subspace(options)
     config |= trainer.types(options, "")
     if options.get("state_precision") == "bf16":

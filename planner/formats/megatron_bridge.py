@@ -175,7 +175,7 @@ def _assigned(node: ast.stmt, constants: Mapping[str, Any]) -> Iterator[tuple[st
         yield from _of_value(name, node.value, constants)
 
 
-# functions that make a configuration with defaults alone (recipes/common.py)
+# functions that make a configuration with only defaults (recipes/common.py)
 _EMPTY = ("pretrain_common", "sft_common", "peft_common")
 
 

@@ -41,7 +41,7 @@ def _whole(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise ValueError("must be a whole number")
     if value == 0:
-        return None  # none of it
+        return None  # off
     if value < 1:
         raise ValueError("must be at least 1")
     return int(value)
@@ -142,6 +142,6 @@ EXPERTS = (
     ),
 )
 TABLE = (*PARALLEL, *TRAINING, *MODEL, *EXPERTS)
-# arguments of latent attention that act with --multi-latent-attention alone, with their defaults
+# arguments of latent attention that act only with --multi-latent-attention, with their defaults
 LATENT = {"kv-lora-rank": 32, "qk-head-dim": 128, "qk-pos-emb-head-dim": 64, "v-head-dim": 128}
 STATE_TYPES = _TYPES

@@ -29,7 +29,7 @@ _PRECISIONS = {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "
 _SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
 _PAIRED = ("dpo",)
 _OBJECTIVES = ("dpo", "kto", "spin", "ppo", "reinforce", "rs")
-# theirs: the switch of Megatron-LM that says the same of these values
+# theirs: the switch of Megatron-LM with the meaning of these values
 _PARTS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "activation": ("swiglu", ("swiglu", "fast-swiglu")),
     "bias": ("disable-bias-linear", (False,)),

@@ -25,7 +25,7 @@ from planner.specs.options import MECHANISMS
 Use = Literal["read", "implied", "irrelevant", "not understood"]
 SQUARE = "bucket_of_width"  # bytes per square of the hidden size: no option, a bucket is
 STEPS = "steps"  # of a run: no option, for its tokens are
-RL = "rl"  # `rl.NAME` is an option of that verb alone, or with None one that is open there
+RL = "rl"  # `rl.NAME` is an option of only `dpplan rl`; None: it is open there
 MODEL = "model."  # prefix of model fields, for arguments that correspond to no option
 _UNREAD = Path(__file__).with_name("arguments.toml")
 _AGAIN = re.compile(r" \(line \d+\)$")  # how a key is named that a file gives twice

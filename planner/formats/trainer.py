@@ -156,7 +156,7 @@ def model_name(value: Any) -> str | None:
     organisation, _, copied = name.rpartition("/")
     if hub_configs.named(name) is not None:
         return name
-    if organisation and catalog.is_path(name):  # the Hub's id of no model that ships
+    if organisation and catalog.is_path(name):  # an id of the Hub that no shipped model has
         with suppress(PlanError):
             return catalog.find("models", copied).stem
     return name

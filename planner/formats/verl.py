@@ -239,7 +239,7 @@ def _engine(answer: Answer) -> dict[str, Any]:
 
 
 def _rewards(answer: Answer, gpus: int | None) -> dict[str, Any]:
-    """Options of a reward model, and of GPUs for it alone beside the others."""
+    """Options of a reward model, and of dedicated GPUs for it."""
     path = answer.get(f"{_REWARD}model.path")
     if not answer.get(f"{_REWARD}enable") or not isinstance(path, str) or not _HUB.fullmatch(path):
         return {}

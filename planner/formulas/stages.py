@@ -61,8 +61,8 @@ class Contents(NamedTuple):
         return np.asarray(self.kinds.sum(axis=0))
 
     def first_of(self, kind: int, most: Array) -> Array:
-        """Layers of a kind among the first so many of every chunk; most: a shape that broadcasts
-        against (vpp, pp)."""
+        """Layers of a kind among the first layers of every chunk, up to this count; most: a shape
+        that broadcasts against (vpp, pp)."""
         start = self.before.astype(np.intp)
         end = (self.before + np.minimum(self.layers, most)).astype(np.intp)
         return np.asarray(self.seen[kind][end] - self.seen[kind][start])

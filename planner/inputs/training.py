@@ -25,7 +25,7 @@ from planner.specs.published import PublishedSequence
 from planner.specs.training import MOST_SEQUENCES, TrainingSpec
 
 # longest sequence taken for a model whose training is not published: of the catalogue's published
-# pre-trainings one alone has longer ones
+# pre-trainings a single one has longer ones
 LONGEST_DEFAULT = 8192
 
 

@@ -17,7 +17,7 @@ class LessonInput(Document):
 
     name: Annotated[str, key("as --set takes it")]
     label: Annotated[str, key("in words")]
-    value: Annotated[int | float | str, key("that the figures are of")]
+    value: Annotated[int | float | str, key("used for the figures")]
     start: Annotated[int | float | str, key("where nothing is set")]
     choices: Annotated[
         list[int | float | str], key("values that it can have; empty: any between ends")
@@ -140,7 +140,7 @@ class Lesson(Document):
     title: Annotated[str, key("heading")]
     lead: Annotated[str, key("the question that it answers")]
     inputs: Annotated[list[LessonInput], key("what can be moved")]
-    commands: Annotated[dict[str, str], key("that the figures are of, by name")]
+    commands: Annotated[dict[str, str], key("used for the figures, by name")]
     figures: Annotated[dict[str, LessonFigure], key("by name")]
     sections: Annotated[list[LessonSection], key("the text")]
     problems: Annotated[list[str], key("why these inputs have no answer")]

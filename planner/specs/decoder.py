@@ -1,4 +1,4 @@
-"""A decoder whose layers are alike but for windows and experts, as a model TOML states it flat:
+"""A decoder whose layers are alike except for windows and experts, as a model TOML states it flat:
 heads, widths, one table for latent attention and one for experts. `expanded` reads its keys into
 parts and a stack; `decoder_of` states such a model flat again, as launch files do."""
 

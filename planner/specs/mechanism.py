@@ -214,7 +214,9 @@ class TrainedLayers:
     """Whole layers that are trained while the weights of the others are frozen."""
 
     count: int  # at a time
-    random: bool  # drawn anew now and then, with embedding, final norm and head; else the last ones
+    random: (
+        bool  # drawn again now and then, with embedding, final norm and head; else the last ones
+    )
     kept_moments: bool = False  # of layers that were trained before
     frozen: frozenset[str] = frozenset()  # parts of these layers that are frozen, by name
     words: bool = False  # whether the embedding is trained where layers are not random
@@ -252,7 +254,7 @@ class Mechanism:
     ARGUMENTS: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     ACTS: ClassVar[Acts | None] = None  # None: in every layout
     # of a mechanism that layouts switch on: what they offload. Its hooks are asked wherever one
-    # does, their results counted there alone; `of` gives None
+    # does, their results counted only there; `of` gives None
     OFFLOADS: ClassVar[tuple[OffloadName, ...]] = ()
     # leaves that it adds: of memory, with their descriptions, and which are allocated once;
     # of the step, with their bottleneck and descriptions
@@ -347,7 +349,7 @@ class Mechanism:
         return None
 
     def transposes_again(self) -> bool:
-        """Whether every backward pass transposes 8-bit weights anew."""
+        """Whether every backward pass transposes 8-bit weights again."""
         return False
 
     def offloaded(self, leaf: str, mixing: float) -> float:

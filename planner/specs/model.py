@@ -19,7 +19,7 @@ __all__ = ["MAX_POSITIONS", "NAMING", "Experts", "LatentAttention", "ModelSpec"]
 # - it keeps keys and values of all layers until the loss (use_cache)
 # - it hands logits to the loss in the type of its weights
 # - an RMSNorm multiplies by its weight in fp32 and casts after it
-# - rotary embeddings are of a part of a head, joined with the rest: queries and keys lie head by
+# - rotary embeddings rotate a part of a head, joined with the rest: queries and keys lie head by
 #   head, and the output of attention is copied to lie token by token again
 # - the activation function is a chain of operators (gelu_new)
 # - scores in memory take a softmax in their own type

@@ -342,13 +342,13 @@ class Plan(Spec):
 
     @property
     def backward_layers(self) -> int | None:
-        """The last layers, where they alone have a backward pass; None: all layers have."""
+        """The last layers, where only they have a backward pass; None: all layers have."""
         layers = self.trained_layers
         return None if layers is None or layers.random else layers.count
 
     @property
     def random_layers(self) -> int | None:
-        """Layers that are trained at a time, drawn anew now and then; None: always the same."""
+        """Layers that are trained at a time, drawn again now and then; None: always the same."""
         layers = self.trained_layers
         return layers.count if layers is not None and layers.random else None
 

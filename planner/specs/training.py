@@ -83,7 +83,7 @@ class TrainingSpec(Spec):
     expandable_segments: bool | None = None  # of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)
     weight_readers: Readers | None = None  # None: as the stack does
     sub_group_size: float | None = Field(default=None, ge=1, le=1e13)  # elements of a ZeRO-3 update
-    # what is trained: all (some layers alone: a mechanism), or adapters beside frozen weights
+    # what is trained: all (only some layers: a mechanism), or adapters beside frozen weights
     adapter: AdapterSpec | None = None
     base_precision: BaseName | None = None  # matrices beside adapters; None: as kernels read them
     base_group: int | None = Field(default=None, ge=8, le=65_536)  # weights that share a scale

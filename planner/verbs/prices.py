@@ -116,7 +116,7 @@ def prices(
     of_one = (
         len({name for name, _ in machines}) < 2 or len({request.market for request in requests}) > 1
     )
-    # a run that is interrupted takes longer: such prices are compared where they are asked for
+    # a run that is interrupted takes longer: such prices are compared on request
     for market in (spec.id for spec in markets() if not of_one and spec.preempted_after is None):
         if all(at(market)(options) == at(None)(options) for options in requests):
             continue

@@ -338,7 +338,7 @@ def _speed(bytes_per_s: float) -> str:
 
 def _needed(need: float | None, wire: Wire) -> str:
     if need is None:
-        return f"no bandwidth suffices, latency alone keeps {percent(wire.latency_frac)}"
+        return f"no bandwidth suffices, since the latency keeps {percent(wire.latency_frac)}"
     if need == 0:
         return "at any bandwidth"
     return f"{_speed(need)} per GPU, {show(need / wire.bytes_per_s_per_gpu, '')} times as much"

@@ -113,7 +113,7 @@ class Within:
 @dataclass(frozen=True)
 class Answers:
     """How a tab answers. find: asks the verb; view: what its page shows of that; command: asks the
-    same; words: records of options that the page alone has; choices: (value, label) of fields that
+    same; words: records of options that only the page has; choices: (value, label) of fields that
     are lists here; plan: what files say with what was typed; out: its document; sooner: answer to a
     part of a request that takes long, None where there is none; steps: of a page of several, below
     its view.
@@ -162,7 +162,7 @@ class Tab(Page):
 
     @cached_property
     def records(self) -> tuple[type[Record], ...]:
-        """Records of options that the verb alone has, as its command takes them."""
+        """Records of options that only the verb has, as its command takes them."""
         if not self.documents:
             return ()
         module = plugins.module_of("verbs", self.verb)
@@ -173,7 +173,7 @@ class Tab(Page):
 
     @property
     def words(self) -> tuple[type[Record], ...]:
-        """Records of options that the page alone has."""
+        """Records of options that only the page has."""
         return self.answers.words
 
     @property

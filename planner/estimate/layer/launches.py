@@ -37,7 +37,7 @@ UNFUSED_NORM = BothWays(7.0, 15.0)
 # and clones
 UNFUSED_ROTARY = BothWays(9.0, 15.0)
 UNFUSED_GATE = BothWays(1.0, 2.0)  # activation and product
-# Megatron's scaled softmax works on so many pairs of sequence and head at a time, else torch
+# Megatron's scaled softmax works on this many pairs of sequence and head at a time, else torch
 # operators cast, scale, mask, normalise and cast back (megatron/core/fusions/fused_softmax.py,
 # is_kernel_available)
 _SOFTMAX_BATCH = 4.0

@@ -42,7 +42,7 @@ __all__ = [
     "state_of",
 ]
 
-# reserved over allocated lies between none and so many times the stack's fragmentation_frac
+# reserved over allocated lies between none and this many times the stack's fragmentation_frac
 _SLACK_BAND = 2.0
 # reserved over allocated where segments expand, a share of what comes and goes: mean
 # over the steps of decoders through the allocator block by block, 0.01 to 0.15 (segments that do

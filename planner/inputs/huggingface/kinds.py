@@ -212,7 +212,7 @@ def dense_first(key: str = "first_k_dense_replace", default: int = 1, freq: str 
 
 
 def qwen(s: Source) -> list[bool]:
-    """Qwen: every step-th layer, but for those listed as dense."""
+    """Qwen: every step-th layer, except for those listed as dense."""
     step = s.doc.count("decoder_sparse_step", default=1)
     dense = set(s.doc.listed("mlp_only_layers", int) or ())
     return [i not in dense and (i + 1) % step == 0 for i in range(s.layers)]

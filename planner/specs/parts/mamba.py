@@ -70,7 +70,7 @@ class Mamba(Part):
 
     def inner_sums(self) -> int:
         # what steers the scan depends on all channels: its product is over rows, and each rank's
-        # gradient of it is of the rank's channels (x_proj of vLLM's MambaMixer is RowParallel)
+        # gradient of it covers the rank's channels (x_proj of vLLM's MambaMixer is RowParallel)
         return self.dt_rank + 2 * self.state
 
     def kept(self, stream: Stream) -> tuple[Kept, ...]:

@@ -39,7 +39,7 @@ def learn(
 ) -> Learned:
     """A calibration from runs of one GPU and stack. Raises PlanError where they have several.
 
-    base: the calibration that the recipes were resolved with, whose numbers stay but for those
+    base: the calibration that the recipes were resolved with, whose numbers stay except for those
     that move here. options: the request whose other layouts could be run next.
     """
     plan = _one_machine(cases)

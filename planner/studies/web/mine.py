@@ -37,7 +37,7 @@ from web.state import State, marks_of, of_mapping, stated
 from web.tabs.base import Answers, Step, TabRequest, Within
 
 _SAVE, _APPEND = "my-cluster.toml", "my-runs.csv"
-_WRITTEN = "megatron"  # files for whom reads a recipe of no framework that is written
+_WRITTEN = "megatron"  # files for readers of a recipe whose framework has no writer
 _FIELD = "FILE"
 _LONG = 30  # rows from which a table is folded
 
