@@ -317,6 +317,16 @@ def test_names_say_what_they_hold() -> None:
     assert sorted(vague) == [], "\n".join(sorted(vague))
 
 
+def test_scripts_of_the_page_are_plain() -> None:
+    """Names and comments of web/static, as of Python."""
+    words = "|".join(VAGUE)
+    named = rf"\b(?:const|let|var|function) (?:{words})\b|\(?\b(?:{words})\)? =>"
+    phrases = re.compile(rf"//.*?(?:{DIALECT.pattern}|{UNCLEAR.pattern})|{named}")
+    for path in sorted((ROOT / "web" / "static").glob("*.js")):
+        lines = path.read_text("utf-8").splitlines()
+        assert [line for line in lines if phrases.search(line)] == [], path.name
+
+
 def test_helps_and_pages_are_plain() -> None:
     """Helps, tables of sentences, and the hand-written pages without code and generated blocks."""
     names = ("options.json", "foreign.json", "arguments.toml", "words.json", "not_modelled.toml")
