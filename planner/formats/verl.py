@@ -441,11 +441,7 @@ def _arguments(request: PlanToWrite) -> list[str]:
         plan |= {"engine": "megatron", "optim": "megatron", **engine, **_megatron_plan(request)}
     else:
         plan |= {"engine": "fsdp", "optim": "fsdp", **_fsdp_plan(request)}
-    return [f"{name}={_word(value)}" for name, value in plan.items()]
-
-
-def _word(value: Any) -> str:
-    return str(value)
+    return [f"{name}={value}" for name, value in plan.items()]
 
 
 def _megatron_plan(request: PlanToWrite) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def lengths_of(name: str) -> Lengths:
         return entry
     path = catalog.user_path(name, FIELD)
     if not catalog.is_path(name) and not path.suffix:
-        hint = near(name, list(known)) or f"they are {', '.join(_names())}; "
+        hint = near(name, list(known)) or f"they are {', '.join([row['id'] for row in _rows()])}; "
         raise PlanError(
             FIELD, name, f"is not a dataset with published lengths; {hint}or give a file"
         )
@@ -74,10 +74,6 @@ def lengths_of(name: str) -> Lengths:
 def _rows() -> list[dict[str, str]]:
     text = resources.files("planner.data").joinpath("datasets.csv").read_text("utf-8")
     return list(csv.DictReader(text.splitlines()))
-
-
-def _names() -> list[str]:
-    return [row["id"] for row in _rows()]
 
 
 @cache

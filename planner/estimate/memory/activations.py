@@ -130,14 +130,10 @@ def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
         inputs, own_input = inputs * eager.input_copies(plan, part), True
     if isinstance(part, Latent):
         return {"latent/input": inputs * own_input} | _latent_activations(plan, c, part)
-    out: Ledger = {f"{_group(part)}/input": inputs * own_input}
+    out: Ledger = {f"{'attention' if part.mixes else 'mlp'}/input": inputs * own_input}
     if isinstance(part, Attention | CrossAttention):
         return out | _attention_activations(plan, c, part)
     return out
-
-
-def _group(part: Part) -> str:
-    return "attention" if part.mixes else "mlp"
 
 
 def _input_bytes(plan: Plan) -> float:
