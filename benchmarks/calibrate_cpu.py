@@ -74,7 +74,7 @@ def dpplan(*words: str) -> tuple[int, dict[str, Any]]:
 
 
 def wait_for_quiet(seconds: float) -> bool:
-    """Whether other processes left the cores alone within so many seconds."""
+    """Whether other processes left the cores alone within this many seconds."""
     start = time.monotonic()
     while True:
         others = Others()

@@ -34,7 +34,7 @@ FACTS = Path(studies.__file__).parent / "data" / "facts.csv"
 GIB = 2**30
 # a figure whose statistic the source does not name is compared with the nearer of two
 _EITHER = " or "
-_EVEN = 0.5  # chance from which a run is said to fit
+_EVEN = 0.5  # chance from which a run counts as fitting
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Fact:
     tier: str
     command: str  # options of `dpplan estimate`; "" where none describe it
     config: str  # config.json of a model that the catalogue lacks
-    assumed: str  # or why there is no command
+    assumed: str  # or why it has none
 
     def options(self, folder: Path) -> Options:
         """The request; raises PlanError where it is refused."""

@@ -5,9 +5,10 @@ measured times, and say how well it does.
 
 FOLDER holds CSV files with the columns gpu, kernel, way (forward, backward), batch, heads, seq,
 width, time_us, of 16-bit causal attention over whole sequences. Each (GPU, kernel, way) is one
-table: half of its rows, drawn at random, is fitted; errors are of the other half, over all of
-it and from 8k tokens on. The formula is the planner's own, `formulas.kernels.attention_shape_frac`;
-a least-squares fit of the log error. Rows whose blocks of 128 queries do not fill the GPU twice are
+table: half of its rows, drawn at random, is fitted; errors are measured on the other half, over all
+of it and from 8k tokens on. The formula is the planner's own,
+`formulas.kernels.attention_shape_frac`; a least-squares fit of the log error. Rows whose blocks of
+128 queries do not fill the GPU twice are
 left out: training has many.
 
 Prints one line per table. Writes nothing.

@@ -194,7 +194,7 @@ def calls(rows: Iterable[dict[str, str]]) -> Calls:
         if link.host_bandwidth is not None:
             numbers["intra_host"][-1] = (
                 float(link.host_bandwidth) / inside[-1]
-            )  # a test runs alone on its host
+            )  # a test has its host to itself
         if "NVLS off" in row["note"]:
             numbers["intra_switch_ranks"][-1] = np.inf
     columns = Machine(**{name: np.array(column) for name, column in numbers.items()})

@@ -4,9 +4,9 @@ say how well it does.
     python benchmarks/fit_kernels.py FOLDER [--seed 0] [--toml]
 
 FOLDER holds one CSV per GPU id with the columns gpu, m, n, k, dtype, time_us, library. Each (GPU,
-library) is one table: half of its rows, drawn at random, is fitted; errors are of the other
-half. The formula is the planner's own, `planner.formulas.kernels.gemm_s`; a least-squares fit of
-the log error, in which shapes that no training runs count half.
+library) is one table: half of its rows, drawn at random, is fitted; errors are measured on the
+other half. The formula is the planner's own, `planner.formulas.kernels.gemm_s`; a least-squares fit
+of the log error, in which shapes that no training runs count half.
 
 A GEMM table has a clock of its own. aiconfigurator times a graph of up to six GEMMs, replayed
 nine times (three of them to warm up), so a short GEMM is over before the power limit acts and a

@@ -60,8 +60,8 @@ def page(trials: Sequence[Trial], drawn: int, seed: int) -> str:
     return f"""# Pins
 
 {sentence(trials, drawn)}. Written by `python -m benchmarks.pins --seed {seed} --page FILE`: does an
-answer get better with one more option? The pins that count are of stacks that were searched, are
-not said as "not searched", and fit as likely as the pick.
+answer get better with one more option? Pins count where their stack was searched, they
+are not listed as "not searched", and they fit as likely as the pick.
 
 | request | pick | pins with an answer | that count | fastest of these | better |
 | --- | ---: | ---: | ---: | --- | --- |

@@ -62,13 +62,13 @@ class Step:
     measured: dict[str, float]
     tier: str
     command: str  # options of `dpplan rl`; "" where none describe it
-    assumed: str  # or why there is no command
+    assumed: str  # or why it has none
     family: str  # one job on several settings
     reads: bool  # a number was read off it: a length, or what a loop takes
 
     @property
     def setting(self) -> str:
-        """The command but for the length of responses, which runs of one setting differ in."""
+        """The command except for the length of responses, which runs of one setting differ in."""
         return _LENGTH.sub("", self.command)
 
     def request(self) -> tuple[RlOptions, Options]:
@@ -125,7 +125,7 @@ def read(path: Path = STEPS) -> list[Step]:
 
 
 def shipped() -> Iterator[Step]:
-    """Phased rows of the shipped runs, whose totals alone are published."""
+    """Phased rows of the shipped runs, of which only totals are published."""
     for path in sorted((DATA / "runs").glob("*.csv")):
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):

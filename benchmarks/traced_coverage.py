@@ -12,7 +12,7 @@ builds it but with few layers, and a drawn set of timm, torchvision and diffuser
 batch and a length that were not traced: FLOP forward by torch's FlopCounterMode, and bytes that
 autograd saves by saved_tensors_hooks, against the traced file. Where a rule reads the
 configuration as well: its parameters less the class's, and its FLOP against the file's.
-Seconds are of one core.
+Seconds on one core.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from planner.trace.options import TraceOptions
 from planner.trace.target import Target
 
 _SECONDS, _BYTES = 60, 6_000_000_000  # of a model
-_DEPTH, _DEEPEST = 2, 8  # layers of a stack, and those of one whose layers differ
+_DEPTH, _DEEPEST = 2, 8  # layers of a uniform stack, and of one whose layers differ
 _DEPTHS = (
     "num_hidden_layers",
     "num_layers",
@@ -265,7 +265,7 @@ def counted(target: Target, batch: int, tokens: int, autocast: bool) -> tuple[fl
 
     def pack(x: torch.Tensor) -> torch.Tensor:
         storage = x.untyped_storage()
-        copied = autocast and x.shape in shapes  # of a weight, which is no activation
+        copied = autocast and x.shape in shapes  # of a weight, not an activation
         if storage._cdata not in weights and not copied:
             wide = x.dtype == torch.bfloat16
             size = storage.nbytes() if not wide else 2 * (storage.nbytes() // x.element_size())
@@ -283,7 +283,7 @@ def counted(target: Target, batch: int, tokens: int, autocast: bool) -> tuple[fl
     return float(counter.get_total_flops()), float(sum(size for size, _ in bytes_of.values()))
 
 
-_MIXED = re.compile("scalar type|Unsupported dtype")  # code that 16 bit alone does not run
+_MIXED = re.compile("scalar type|Unsupported dtype")  # code that does not run in 16 bit
 
 
 def compared(make: Callable[[], Target], name: str) -> dict[str, Any]:
@@ -445,7 +445,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--group", nargs="*", default=[*GROUPS, "libraries"])
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--every", type=int, default=1, help="every so many types of a group")
+    parser.add_argument("--every", type=int, default=1, help="every N-th type of a group")
     parser.add_argument("--out", type=Path, help="a CSV of results to add to")
     parser.add_argument("--table", action="store_true", help="only print the summary of --out")
     options = parser.parse_args()

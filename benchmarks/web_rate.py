@@ -198,7 +198,7 @@ def memory() -> str:
     )
 
 
-# no state is asked for twice, whose answer would have been kept: each round has other tokens
+# no state is requested twice, whose answer would have been kept: each round has other tokens
 _MOVE = """async ([name, count, round]) => {
   const {tokens} = document.getElementById('form').elements;
   const slider = document.querySelector(`input[type=range][data-for=${name}]`);

@@ -35,3 +35,8 @@ class PlanError(ValueError):
         self.value = value
         given = "" if value is None else f"{short(repr(value), _SHOWN)} - "
         super().__init__(f"{self.field}: {given}{self.remedy}")
+
+    @property
+    def sentence(self) -> str:
+        """Value and remedy without the field, beside which a page shows them."""
+        return str(self).removeprefix(f"{self.field}: ")

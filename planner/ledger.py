@@ -21,7 +21,7 @@ import numpy as np
 
 # A float64, an array of one value per layout, or a factored column; broadcasting applies
 # throughout. `Any`, since a union would need a cast at each of a thousand operations (numpy types
-# the sum of two unions as neither), and a factored column is an array to numpy's protocols alone.
+# the sum of two unions as neither), and only numpy's protocols treat a factored column as an array.
 # What a formula takes and gives is tested for every formula instead: a scalar, a vector, any order
 # of rows, units.
 Array = Any

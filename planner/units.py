@@ -178,7 +178,8 @@ def parse(text: str | float | int, unit: str) -> float:
 
 
 def _factor(word: str, unit: str, text: str) -> float:
-    """Factor of a unit to the base of the wanted one. Raises UnitError where it is of another."""
+    """Factor of a unit to the base of the wanted one. Raises UnitError where the units measure
+    different quantities."""
     wanted = unit_factor(unit)[0]
     try:
         dimension, factor = unit_factor(word)
@@ -207,7 +208,7 @@ def _money(text: str, unit: str) -> float:
     if amount and amount not in _MULTIPLIERS:
         raise UnitError(f"{_quoted(text)} is not an amount of US dollars")
     number *= _MULTIPLIERS.get(amount, 1.0)
-    each = _OF_A_GPU.sub("", per.strip())  # a price is of one GPU in any case
+    each = _OF_A_GPU.sub("", per.strip())  # a price is per GPU in any case
     return number * _factor(f"USD/{each}" if slash else unit, unit, text)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
-_PART = 8  # one in so many is made again
+_PART = 8  # one in this many is made again
 T = TypeVar("T")
 
 _SPEC = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")

@@ -25,7 +25,8 @@ MODELS = (
 )
 GPUS = ("h100", "h800", "a100", "b200", "gb200", "mi300x", "rtx4090", "h200", "l40s", "v100")
 COUNTS = (1, 8, 16, 64, 96, 104, 256, 512, 1000, 1024, 2048, 4096)
-# relative gain of a pin that is no violation: what decides within a tie is not time, and 0.5 %
+# relative gain of a pin that does not count as a violation: what decides within a tie is not time,
+# and 0.5 %
 TOLERANCE = TIE + 0.005
 _CHANCE = 0.95
 # values of layout options that are pinned, beyond the words that stacks have
@@ -119,7 +120,7 @@ def sure(figures: Estimate | Figures) -> bool:
 def comparable(free: Estimate, pinned: Figures, pin: dict[str, Any]) -> bool:
     """Whether a pinned answer fits as likely as the free one, whose search covers it."""
     if pinned.stack not in stacks_of(free) or is_said(free, pinned, pin):
-        return False  # what a stack needs that no search without --stack tries is said
+        return False  # the answer names a need that only a search with --stack meets
     return sure(pinned) or (
         not sure(free) and pinned.memory.fits and pinned.memory.fit_chance >= free.memory.fit_chance
     )

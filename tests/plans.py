@@ -75,7 +75,7 @@ def stack(name: str) -> StackSpec:
 
 
 def in_islands(plan: Plan, nodes: int, oversubscription: float) -> Plan:
-    """The plan on a fabric with so many nodes below one tier of switches."""
+    """The plan on a fabric with this many nodes below one tier of switches."""
     share = Sourced(oversubscription, "1", "assumed", "a test")
     tiers = {"island_nodes": nodes, "oversubscription": share}
     return plan.model_copy(update={"cluster": plan.cluster.model_copy(update=tiers)})

@@ -319,7 +319,7 @@ def mlperf() -> str:
     lines = [line(now, "global_batch_size", 64), line(now, "max_sequence_length", 2048)]
     for i, s in enumerate(times(1.5)):
         now += s
-        if i == 30:  # an evaluation is no step
+        if i == 30:  # an evaluation does not count as a step
             lines.append(line(now, "eval_start", None))
             now += 30.0
         lines.append(line(now, "train_loss", 11.8, samples_count=64 * i))
@@ -345,7 +345,7 @@ def tensorboard() -> str:
     return head + "".join(f"{1.7e9 + i},{i},{s}\n" for i, s in enumerate(times(1.5)))
 
 
-# name of a file, what it holds, the program that is told
+# name of a file, its text, the program that it shows
 LOGS: dict[str, tuple[Callable[[], str], str]] = {
     "megatron.log": (megatron, "Megatron-LM"),
     "bridge.log": (bridge, "Megatron Bridge"),

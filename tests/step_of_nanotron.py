@@ -1,9 +1,9 @@
 """Steps of nanotron's own DistributedTrainer on CPUs, by the data of its run_train.py:
 `torchrun step_of_nanotron.py CHECKOUT config.yaml`.
 
-The file is taken as it is but for the number of steps. Kernels of packages that need CUDA are
+The file is taken as it is except for the number of steps. Kernels of packages that need CUDA are
 replaced by the same arithmetic of PyTorch: flash_attn's attention over packed sequences, its
-rotary embedding and its RMSNorm. Devices named "cuda" are the CPU, and the collectives are of Gloo,
+rotary embedding and its RMSNorm. Devices named "cuda" are the CPU, and the collectives run on Gloo,
 which has no mean.
 """
 

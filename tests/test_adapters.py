@@ -141,7 +141,7 @@ def test_trained_parameters_equal_pefts() -> None:
 
 
 # bytes per token that a layer of a Mistral (hidden 256, MLP 896, 8 heads of 32, 2 of keys and
-# values, rank 8) keeps beyond those of full training: torch.autograd.graph.saved_tensors_hooks over
+# values, rank 8) keeps beyond full training: torch.autograd.graph.saved_tensors_hooks over
 # transformers 5.23 and PEFT 0.21 on the CPU, copies of A and B left out, a mask of a byte each as
 # CUDA has them
 _SAVED: dict[tuple[tuple[str, ...], str, bool, float, str], int] = {
@@ -211,8 +211,8 @@ def test_norms_in_fp32_beside_quantised_matrices_widen_what_is_between_them() ->
     assert of(plans.model(**gpt), base_precision="hqq")[2] == 2 * plans.model(**gpt).hidden
 
 
-# lengths of one sequence that Unsloth publishes as the longest of a card of so many GB, for itself
-# and for Hugging Face with FlashAttention 2: Llama 3.1 8B, QLoRA of rank 32 of all matrices
+# lengths of one sequence that Unsloth publishes as the longest of a card of this many GB, for
+# itself and for Hugging Face with FlashAttention 2: Llama 3.1 8B, QLoRA of rank 32 of all matrices
 # (docs.unsloth.ai/basics/unsloth-benchmarks)
 _LONGEST = {
     "unsloth": {8: 2_972, 12: 21_848, 24: 78_475, 80: 342_733},
@@ -245,7 +245,8 @@ def test_longest_contexts_that_unsloth_publishes_take_most_of_their_card() -> No
 
 def test_what_is_in_fp32_beside_quantised_matrices_follows_the_stack() -> None:
     """PEFT's preparation with the Trainer; norms alone in older TRL; nothing where programs cast
-    back, weights are sharded, or no matrix is of bitsandbytes; and what the request says."""
+    back, weights are sharded, or no matrix is quantised by bitsandbytes; and what the request
+    says."""
 
     def of(software: str, base: str | None = "nf4", **value: Any) -> str:
         plan = plans.plan(gpus=1, software=software, adapter=lora(), base_precision=base, **value)

@@ -115,7 +115,7 @@ def test_a_wrong_argument_is_the_sentence_that_a_person_gets(
         ("estimate", {**SMALL, "gpu_count": 3}, "is not an option; it is --gpus here"),
         ("estimate", {**SMALL, "html": "page.html"}, "names a file"),
         ("estimate", {**SMALL, "sweep": "gpus=1,2"}, "is not an option; "),
-        ("find_cluster", {**SMALL, "question": "model"}, "is no argument here"),
+        ("find_cluster", {**SMALL, "question": "model"}, "is not an argument here"),
         ("read_recipe", {"files": ["absent.sh"]}, "absent.sh"),
         ("list", {"kind": "planets"}, "must be "),
     ],

@@ -169,7 +169,7 @@ def test_an_all_gather_hides_nothing_and_a_ring_most() -> None:
 
 
 def test_a_hybrid_is_ulysses_inside_a_node_and_a_ring_beyond() -> None:
-    # 8 heads of keys and values on nodes of 8: cp 8 is Ulysses alone, cp 16 a ring of two
+    # 8 heads of keys and values on nodes of 8: cp 8 is only Ulysses, cp 16 a ring of two
     alone, both = (_collectives(_shared("hybrid", gpus=16), cp) for cp in (8, 16))
     ulysses = _collectives(_shared("ulysses", gpus=16), 8)
     assert float(alone[0].forward_s[0]) == float(ulysses[0].forward_s[0])

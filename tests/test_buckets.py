@@ -30,8 +30,8 @@ from planner.verbs.strategies.base import with_overlap
 
 
 def test_buckets_close_when_they_are_full() -> None:
-    # first limit 10, then 25: 4 + 7 reaches 11; 20 + 6 reaches 26; one of 100 is a bucket alone;
-    # the rest is the last
+    # first limit 10, then 25: 4 + 7 reaches 11; 20 + 6 reaches 26; one of 100 is a bucket by
+    # itself; the rest is the last
     assert assign([4, 7, 20, 6, 100, 1, 2], 10, 25) == [[0, 1], [2, 3], [4], [5, 6]]
     assert assign([], 10, 25) == []
 

@@ -66,4 +66,4 @@ def test_starts_add_to_their_operation_alone() -> None:
         assert float(call(late, size, group) - call(usual, size, group)) == pytest.approx(
             more, abs=1e-12
         )
-    assert float(communicate.all_reduce_s(late, size, Group(1.0, 1.0))) == 0.0  # nobody to wait for
+    assert float(communicate.all_reduce_s(late, size, Group(1.0, 1.0))) == 0.0  # waits for none

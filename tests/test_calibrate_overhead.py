@@ -14,7 +14,7 @@ from planner.calibrate.cases import Case
 from planner.calibrate.overhead import Tables
 
 KERNELS_S, BANDWIDTH = 3e-4, 10e9
-LAYER_S, STEP_S = 8e-4, 2e-3  # of a rank alone
+LAYER_S, STEP_S = 8e-4, 2e-3  # of a single rank
 MORE_S = {"ddp": (3e-4, 5e-3), "fsdp": (4e-3, 9e-3)}  # of a layer and of a step, of ranks together
 TENSOR_S = 6e-3  # of a layer and pass
 MOVED = {"ddp": 9.0, "fsdp": 30.0}  # bytes per weight

@@ -49,7 +49,7 @@ def test_quiet_samples_decide_and_disturbed_ones_are_scaled() -> None:
         ((0.37, 0.37, 0.38, 3.92), 0.37, ""),  # one slow repeat of four is left out
         ((0.37, 7.47), None, "2 repeats have two speeds: 370 ms .. 7.47 s"),  # middle: 3.92
         ((0.37, 0.37, 3.92, 3.92), None, "two speeds"),
-        ((0.37, 0.38, 3.92), None, "two speeds"),  # two are no majority to speak of
+        ((0.37, 0.38, 3.92), None, "two speeds"),  # two are not a clear majority
         ((0.37, 3.92, 3.92, 3.92), None, "much faster"),  # the machine can do better
         ((0.30, 0.33, 0.37, 0.42, 0.47, 0.53), None, "disagree"),  # all over the place
         ((0.37,), None, "fewer than two"),

@@ -174,7 +174,7 @@ def test_every_word_of_a_stack_is_one_of_the_option() -> None:
 
 def test_nothing_but_the_table_reads_what_a_stack_supports() -> None:
     root = Path(api.__file__).parent.parent
-    entries = (root / "planner" / "mechanisms").glob("*.py")  # are of the table
+    entries = (root / "planner" / "mechanisms").glob("*.py")  # are part of the table
     tables = {root / "planner" / "specs" / "capabilities.py", *entries}
     folders = [root / name for name in ("planner", "web", "check", "docs", "benchmarks")]
     for path in itertools.chain.from_iterable(folder.rglob("*.py") for folder in folders):

@@ -221,7 +221,7 @@ def test_a_trace_beside_the_ledger(tmp_path: Path) -> None:
     assert plain["collectives"] == pytest.approx({"all_reduce": 0.02})
     beside = dpplan("check", path, *RECIPE, "--json").json()["files"][0]["trace"]
     assert beside["first_wrong"] == "matmul"  # of a step of seconds
-    # collectives kind by kind: those of the recipe too that the trace has none of
+    # collectives by kind, with kinds of the recipe that the trace lacks
     kinds = {line["name"]: (line["measured_s"], line["predicted_s"]) for line in beside["lines"]}
     document = dpplan("estimate", *RAN, "--json").json()["communication"]
     for name in {entry["operation"] for entry in document if entry["group"] != "host"}:
@@ -322,7 +322,7 @@ def test_what_ran_out(tmp_path: Path) -> None:
         (outside,) = dpplan("check", path, "--json").json()["files"][0]["shortages"]
         assert outside["asked_bytes"] == 0, sentence
         assert "outside of torch's allocator" in outside["why"]
-    # a tensor of the recipe is told by its size: 4 x 2,048 tokens x 50,257 words in fp32
+    # a tensor of the recipe is recognised by its size: 4 x 2,048 tokens x 50,257 words in fp32
     logits = 4 * 2048 * 50257 * 4 / GIB
     path.write_text(samples.OLD_OUT_OF_MEMORY.replace("2.00 GiB (GPU", f"{logits:.2f} GiB (GPU"))
     (shortage,) = dpplan("check", path, *RECIPE, "--json").json()["files"][0]["shortages"]
@@ -456,7 +456,7 @@ def test_the_next_run_is_another_layout_that_narrows_the_error(tmp_path: Path) -
     assert first["layout"] != dpplan("estimate", *RAN, "--json").json()["layout"]
     assert 0 < first["error_after"] < first["error_now"]
     assert first["fits"]
-    # it is a command, and what it tells is not asked for again
+    # it is a command, whose facts need no option again
     words = shlex.split(first["command"])[2:]
     path.write_text(samples.megatron(first["step_seconds"] * 1.05), encoding="utf-8")
     dpplan("check", path, *words, "--append", table)

@@ -14,7 +14,7 @@ from command import dpplan
 from planner.cli import completion
 from planner.cli.group import COMMANDS
 
-# how each shell is asked for what it would offer; $1 is the script, the rest the words so far
+# how each shell is made to print its offers; $1 is the script, the rest the words so far
 ASK = {
     "bash": 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _dpplan;'
     ' printf "%s\\n" "${COMPREPLY[@]}"',

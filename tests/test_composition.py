@@ -39,7 +39,7 @@ def test_codes_of_zero_pp_are_written_and_read_once_on_each_side() -> None:
     codes = qwz.coded("weights")
     assert codes is not None
     assert sync._recode_s(m, codes, 2.0) == pytest.approx(6 / 1.5e12)
-    assert qwz.coded("gradients") is None  # is not asked for
+    assert qwz.coded("gradients") is None  # is off
 
 
 @pytest.mark.parametrize(

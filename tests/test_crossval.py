@@ -305,7 +305,7 @@ def test_studies_of_tables_without_a_time_have_empty_tables(tmp_path: Path) -> N
 
 
 def test_every_shared_number_rests_on_three_runs_and_on_no_unexplained_bound() -> None:
-    """As the page of the fit on all runs says, which is made anew whenever a run or a model is."""
+    """As the page of the fit on all runs says, which is made again whenever a run or a model is."""
     lines = PAGE.read_text(encoding="utf-8").partition("# Fitted numbers")[2].splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line[:1] == "|"]
     table = itertools.takewhile(lambda row: row[0] != "platform", cells)

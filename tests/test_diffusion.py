@@ -21,7 +21,7 @@ DIFFUSERS = {
 }
 LAYERS = {"flux-1-dev": {"": 2, "text": 2, "both": 3}, "sd3-medium": {"": 3, "text": 3}}
 # the small models there: parameters, and FLOP that FlopCounterMode counts forward for one image of
-# so many tokens and 10 of text, of all products but attention's
+# this many tokens and 10 of text, of all products but attention's
 SMALL = {"flux-1-dev": (48, 146_760, 7_303_424), "sd3-medium": (64, 114_832, 65_536 + 5_443_840)}
 
 

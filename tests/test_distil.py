@@ -75,7 +75,7 @@ def test_a_quantised_teacher_by_hand() -> None:
 
 def test_flop_of_a_teacher_by_hand() -> None:
     """2 FLOP per weight of GEMMs and token, and no backward: with compiled layers about two thirds
-    of the peak; of the student's own shape the pass of DPO's reference but for its loss."""
+    of the peak; of the student's own shape the pass of DPO's reference except for its loss."""
     fused: dict[str, Any] = {"micro_batch": 16, "compile": True, "recompute": "full"}
     estimate = report(**TAUGHT, **fused).step.components["reference"]
     gemms = parameter_count(TEACHER) - TEACHER.padded_vocab * TEACHER.hidden  # of its embedding

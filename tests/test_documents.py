@@ -267,7 +267,7 @@ def test_answers_are_as_declared_and_every_key_occurs(
         (tmp_path / "full.log").write_text(sample_logs.TRACEBACK + message)
         (tmp_path / "rl.json").write_text(dpplan("rl", *_PHASED, "--json").stdout)
     seen: set[tuple[type, str]] = set()
-    # kernels are searched for the first estimate alone, which takes most of the time
+    # kernels are searched only for the first estimate, which takes most of the time
     quick = answer.split()[0] in ("estimate", "search", "recommend", "compare", "batch", "tune")
     for i, words in enumerate(ASKED[answer]):
         given = shlex.split(words.format(wrong=wrong, folder=tmp_path))

@@ -71,7 +71,7 @@ def test_a_run_that_never_ends_is_refused_with_its_cause(
     with pytest.raises(PlanError, match="never") as error:
         doubts(**changes)
     assert error.value.field.startswith(field)
-    assert doubts(**changes, tokens=None) != []  # no run is asked about, and the goodput is said
+    assert doubts(**changes, tokens=None) != []  # no run is requested, and the goodput is printed
 
 
 def test_the_time_between_failures_of_a_job_is_that_of_its_gpus() -> None:

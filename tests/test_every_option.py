@@ -21,6 +21,7 @@ from planner.rl.options import RlOptions
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from planner.specs.options import Options, Row, command_line, rows
+from planner.specs.options.mechanisms import mechanism_of
 from planner.specs.options.own import BatchOptions, CompareOptions, ScheduleOptions
 from planner.specs.options.parallel import AllReduceOptions, InputOptions, StrategySettings
 from planner.specs.options.recommend import Limits
@@ -142,7 +143,8 @@ TWO_KINDS: Given = {
     "schedule": None,
 }
 
-# what an option needs beside it to matter (None: left out), and where its example does not, a value
+# what an option needs beside it to matter (None: left out), and where its example does not, a
+# value; options of mechanisms that are not here have the EXAMPLE of their mechanism
 CONTEXT: dict[str, Given] = {
     "model": {"model": "gpt2-medium"},
     "gpus": {"gpus": 16},
@@ -177,13 +179,14 @@ CONTEXT: dict[str, Given] = {
     "expert_kernels": {**EXPERTS, "expert_kernels": "loop"},
     "expert_load": EXPERTS,
     "expert_spread": EXPERTS,
-    "fp8_mlp_input": {"model": "qwen3-0.6b", "stack": "megatron-core"},
     "transpose_weights": {
         "gpu": "h100",
         "stack": "megatron-core",
         "precision": "fp8-delayed",
         "low_precision": "weights",
     },
+    "teacher_top_k": {},  # refused without a teacher
+    "divergence": {},
     # with room for 40 times the tokens memory limits the micro-batches
     "paged_stash": {**EXPERTS, "expert_load": 2.0, "capacity_factor": 40.0},
     "capacity_factor": {**EXPERTS, "capacity_factor": 40.0},
@@ -358,7 +361,8 @@ def test_an_option_counts_or_is_refused_by_every_verb(row: Row) -> None:
 
 def _fault(verb: str, row: Row) -> str:
     """The fault of an option of a verb; "" without one."""
-    context = CONTEXT.get(row.name, {})
+    mechanism = mechanism_of(row.name)
+    context = CONTEXT.get(row.name, dict(mechanism.EXAMPLE) if mechanism else {})
     value = context.get(row.name, from_example(row))
     beside = {**VERBS[verb][1], **without(context, row.name)}
     beside = {n: v for n, v in beside.items() if v is not None and verb in rows(Options)[n].verbs}

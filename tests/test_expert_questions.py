@@ -293,7 +293,7 @@ QUESTIONS: list[Question] = [
     ),
     # what changes nothing
     (
-        "cost is of no model: price leaves memory alone",
+        "cost reads no model: price leaves memory unchanged",
         {"price": 4.0},
         {},
         lambda a, b: memory(a) == memory(b),

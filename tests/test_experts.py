@@ -111,8 +111,8 @@ def test_a_copy_for_every_expert_rank_or_node() -> None:
 
 @pytest.mark.parametrize(
     ("gpus", "local_tokens", "hidden", "per_token", "gb_per_s"),
-    # HybridEP on H100, bf16, kernel alone, logical bandwidth of tokens to distinct nodes, their own
-    # one included (DeepEP, README_Hybrid-EP: 8 SMs)
+    # HybridEP on H100, bf16, only the kernel, logical bandwidth of tokens to distinct nodes, their
+    # own one included (DeepEP, README_Hybrid-EP: 8 SMs)
     [(16, 4096, 7168, 8, 76.8), (32, 4096, 7168, 8, 54.5), (64, 4096, 7168, 8, 50.55)],
 )
 def test_published_bandwidths(
@@ -180,14 +180,14 @@ def test_the_fullest_rank_is_waited_for_up_to_its_capacity() -> None:
 
 
 def test_the_fullest_rank_follows_from_the_spread_of_experts() -> None:
-    # 64 experts of spread 0.3 on 64, 8 and 1 ranks: of so many normals the largest is 2.34, 1.42
+    # 64 experts of spread 0.3 on 64, 8 and 1 ranks: of this many normals the largest is 2.34, 1.42
     # and 0 standard deviations above the mean (David and Nagaraja 2003, table of order statistics)
     ranks = np.array([64.0, 8.0, 1.0])
     each = 64 / ranks
     load = experts.fullest_load(ranks, each, 1e9, 0.3)
     largest = np.array([2.343, 1.424, 0.0])
     assert load == pytest.approx(1 + largest * 0.3 / np.sqrt(each), rel=1e-2)
-    # by chance alone: 64 copies each
+    # only by chance: 64 copies each
     rng = np.random.default_rng(1)
     thrown = rng.multinomial(8 * 64, [1 / 8] * 8, size=20_000).max(axis=1).mean() / 64
     assert experts.fullest_load(8.0, 1.0, 64.0, 0.0) == pytest.approx(thrown, rel=0.01)

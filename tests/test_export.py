@@ -42,7 +42,7 @@ PLAN: dict[str, Any] = {"model": "llama-2-7b", "gpu": "h100", "gpus": 16, "globa
 POWERS = st.sampled_from((1, 2, 4))
 
 _DEGREES = ("tp", "pp", "cp")
-# what of a plan each framework can say: models, ZeRO stages, recompute, precision
+# parts of a plan that each framework can state: models, ZeRO stages, recompute, precision
 _DENSE = ("llama-3.1-8b", "llama-3.1-70b")
 _LLAMAS = (*_DENSE, "llama-2-7b")
 _MIXED = ("mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3")
@@ -325,7 +325,7 @@ def exported(given: dict[str, Any], **value: Any) -> Export:
 def test_what_cannot_be_said_is_listed() -> None:
     export = exported({**PLAN, "pp": 1, "optimizer": "lion", "clock": 0.7}, to="megatron")
     listed = {entry.option: entry for entry in export.not_expressible}
-    assert set(listed) == {"optimizer"}  # a clock is of the prediction alone
+    assert set(listed) == {"optimizer"}  # a clock affects only the prediction
     assert export.plan["stack"] == "megatron-core"
     assert "NOT IN THESE FILES: optimizer lion" in export.files[0].text
     assert "PREDICTED" in export.files[0].text

@@ -148,7 +148,7 @@ def test_windows_on_every_second_layer() -> None:
 def test_a_window_is_counted_as_what_it_leaves(seq: int) -> None:
     window = 2048
     every = plans.model(attention_window=window)
-    # each query of a long sequence sees a window behind it, but for the corner of the matrix
+    # each query of a long sequence sees a window behind it, except for the corner of the matrix
     w = min(window, seq)
     all_of = 8 * 8 * (64 + 64)
     assert attended_elements(every, seq) == pytest.approx(all_of * (w - w * w / seq / 2))

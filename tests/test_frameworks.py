@@ -64,7 +64,7 @@ def test_peaks_are_those_of_the_frameworks(framework: str) -> None:
 def test_states_are_those_of_the_frameworks(framework: str) -> None:
     """Weights, gradients and moments; steps of AdamW, and padding of shards, are left out."""
     lines = ["parameters", "gradients", "states", "step"]
-    if framework == "deepspeed":  # its gradients are no attribute of weights
+    if framework == "deepspeed":  # its gradients are not attributes of weights
         lines = ["parameters", "states"]
     for pair in differences(framework):
         for line in lines:

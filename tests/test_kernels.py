@@ -296,7 +296,7 @@ def test_fp8_rates_on_shapes_the_fit_never_saw(gpu: str, fit_kernels: ModuleType
     assert error.mean() < limit
 
 
-# the same of NVFP4, of rows that the fit did not draw
+# NVFP4 likewise, on rows that the fit did not draw
 NVFP4_HELD_OUT = {
     "b200-sxm-180gb": (0.08, 6.33, 6.11, 0.906),
     "gb200-186gb": (0.08, 6.19, 6.24, 0.999),

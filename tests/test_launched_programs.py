@@ -99,5 +99,5 @@ def test_a_task_of_skypilot_that_does_not_train_is_refused() -> None:
     text = (
         "resources: {accelerators: H100:1}\nrun: |\n  torchrun generate.py --micro-batch-size 1\n"
     )
-    with pytest.raises(PlanError, match="no training: generate generates"):
+    with pytest.raises(PlanError, match="does not train: generate generates"):
         _read("task.yaml", text)

@@ -73,7 +73,7 @@ def test_bigscience_waits_for_every_kernel_on_a100_alone() -> None:
     )
     names = ("bigscience", "megatron-deepspeed")
     ours, other = (launch("a100-sxm4-80gb", name, recompute="full") for name in names)
-    # but for what the smooth maximum had already
+    # except the share that the smooth maximum had already
     assert ours - other == pytest.approx(micro_batches * layers * (2 * 30 + 39) * waiting, rel=0.03)
     ours, other = (launch("v100-sxm2-32gb", name, recompute="full") for name in names)
     assert ours == other

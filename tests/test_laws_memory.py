@@ -93,8 +93,8 @@ def test_virtual_stages_keep_more_activations() -> None:
 
 
 def test_every_dimension_in_use_has_a_communicator() -> None:
-    # beside that of all ranks: data parallelism one; tensor parallelism one more, and a stage one
-    # with each neighbour
+    # beside the group of all ranks: data parallelism one; tensor parallelism one more, and a stage
+    # one with each neighbour
     single, three = evaluate(plan(), plans.rows(GPUS, {}, {"tp": 2, "pp": 2})).memory.communicators
     assert three == pytest.approx(5 / 2 * single)
     assert single > 0

@@ -192,7 +192,7 @@ def test_threads_record_only_themselves(double: Any) -> None:
     for thread in threads:
         thread.start()
     together.wait()
-    double(3.0)  # nobody records this thread
+    double(3.0)  # no recorder is active in this thread
     together.wait()
     for thread in threads:
         thread.join()

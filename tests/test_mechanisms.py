@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,12 +17,14 @@ from planner.estimate import Estimates, evaluate, outline
 from planner.formulas.params import parameter_count
 from planner.formulas.rules import check
 from planner.formulas.rules.rule import Rule, of_mechanism
+from planner.inputs.catalog import ids, load
 from planner.inputs.scenario import resolve
 from planner.ledger import first
 from planner.mechanisms.ema import Ema
 from planner.search import allowed_layouts, search
 from planner.search.batched import Chosen, choose
 from planner.specs.base import PlanError
+from planner.specs.capabilities import has
 from planner.specs.columns import Columns
 from planner.specs.components import BOTTLENECKS
 from planner.specs.mechanism import Bytes, Mechanism, Stage, Step
@@ -29,6 +32,7 @@ from planner.specs.names import NVME
 from planner.specs.options import MECHANISMS, Options, rows
 from planner.specs.options.schema import from_example
 from planner.specs.plan import Plan
+from planner.specs.stack import StackSpec
 
 if TYPE_CHECKING:
     from planner.ledger import Ledger
@@ -296,3 +300,26 @@ def test_an_average_on_the_host_waits_for_its_copy() -> None:
 def test_an_average_needs_a_loop_of_ones_own() -> None:
     with pytest.raises(PlanError, match="does not have --ema device"):
         resolve(Options(**REQUEST, stack="megatron-core", ema="gpu"))  # type: ignore[call-arg]
+
+
+def test_stacks_and_launch_files_that_a_module_names_are_there() -> None:
+    modules = plugins.loaded("formats").values()
+    formats = {module.FORMAT.kind: module.FORMAT for module in modules if hasattr(module, "FORMAT")}
+    for each in MECHANISMS:
+        for needed in each.NEEDS:
+            assert {*needed.stacks} <= {*ids("stacks")}
+            assert all(len(source) > 8 for source in needed.stacks.values())
+        for kind, names in each.ARGUMENTS.items():
+            arguments = {argument.name: argument.option for argument in formats[kind].table}
+            assert names.items() <= arguments.items(), each.NAME
+
+
+def test_a_stack_based_on_one_that_a_module_names_has_its_option(tmp_path: Path) -> None:
+    file = tmp_path / "stack.toml"
+    for text, had in (
+        ('base = "megatron-core"', True),
+        ('base = "gpt-neox"', False),
+        ('base = "gpt-neox"\n[supports]\nmechanisms = ["fp8_mlp_input"]', True),
+    ):
+        file.write_text(f'id = "own"\ntitle = "Own"\nsource = "a test"\n{text}\n')
+        assert has(load("stacks", StackSpec, str(file)), "fp8_mlp_input") is had

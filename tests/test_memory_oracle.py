@@ -160,7 +160,7 @@ def test_a_step_that_updates_in_backward() -> None:
 @pytest.mark.parametrize(("batch", "sequence"), SHAPES)
 @pytest.mark.parametrize("name", DENSE)
 def test_flop_of_a_step(name: str, batch: int, sequence: int) -> None:
-    """Exact, but for the table of rotations: one product of half a head's frequencies and all
+    """Exact, except for the table of rotations: one product of half a head's frequencies and all
     positions per batch."""
     layers = 3
     model, words = (

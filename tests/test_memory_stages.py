@@ -225,7 +225,7 @@ def test_gradients_beside_the_buffer() -> None:
     later = layer + 4096 * 512
     assert leaf(answer, "end of backward", "gradient_copies") == 2 * (whole - later)
     assert leaf(answer, "gradient synchronisation", "gradient_copies") == 2 * whole
-    # placeholders of one layer's weights stay, that of the head comes at the loss
+    # placeholders of one layer's weights stay, the head's comes at the loss
     answer = run("megatron-core", tp=2)
     weights = 2 * (4 * 512**2 / 2 + 3 * 512 * 1408 / 2 + 2 * 512)
     assert leaf(answer, "forward", "gradient_copies") == weights
@@ -246,7 +246,7 @@ def test_a_whole_master_copy_is_not_sharded() -> None:
     # take 50
     count = parameter_count(plans.model())
     assert leaf(run("bigscience", zero=1), "forward", "optimizer") == count * (4 + 8 / 8)
-    # since April 2022 each rank copies its own part alone
+    # since April 2022 each rank copies only its own part
     assert leaf(run("megatron-deepspeed", zero=1), "forward", "optimizer") == count * 12 / 8
     assert (
         leaf(run("bigscience", zero=1, training={"precision": "fp32"}), "forward", "optimizer")
@@ -284,7 +284,7 @@ def test_reserved_memory_adds_gaps_to_what_comes_and_goes() -> None:
 
 
 def test_the_rank_whose_log_is_printed_is_compared() -> None:
-    # a head of 131072 words makes the last of two stages the fullest; nanotron's log is that of
+    # a head of 131072 words makes the last of two stages the fullest; nanotron's log is from
     # rank 0
     row = {
         "run_id": "r",

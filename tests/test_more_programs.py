@@ -329,7 +329,7 @@ EXPECTED: dict[str, tuple[str, dict[str, Any]]] = {
             "gpus": 32,
             "tp": 8,
             "zero": 3,
-            "recompute": "mlp",  # parallelize.py wraps the MLP alone
+            "recompute": "mlp",  # parallelize.py wraps only the MLP
             "seq_len": 16000,
             "precision": "bf16",
         },

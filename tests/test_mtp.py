@@ -94,7 +94,7 @@ def test_a_module_takes_the_three_products_of_its_projection() -> None:
     each = time.detail["module/matmul/mtp_projection"]
     head = time.detail["head/matmul/logits"]
     assert np.all(each > 0)
-    # the head's products, of which a module has one more set, are of as many tokens
+    # the head's products, of which a module has one more set, have as many tokens
     wide, narrow = 2 * float(plan.model.hidden), float(plan.model.padded_vocab)
     assert each[0] / (head[0] / 2) == pytest.approx(wide / narrow, rel=0.5)
     sent = [t for t in time.traffic if t.what == "projection of multi-token prediction"]

@@ -1,5 +1,5 @@
-"""Names of models, GPUs and stacks as people spell them; what is of another kind is named as such;
-names of the Hugging Face Hub with and without a network; short model files."""
+"""Names of models, GPUs and stacks as people spell them; names that are not models are named as
+such; names of the Hugging Face Hub with and without a network; short model files."""
 
 from __future__ import annotations
 

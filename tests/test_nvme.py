@@ -266,7 +266,7 @@ def test_rules_of_drives() -> None:
     rows = plans.rows(
         GPUS, *({"zero": zero, "offload": way} for zero in (2, 3) for way in WAYS[3:])
     )
-    assert check(known, rows)["drives are of ZeRO-3"].tolist() == [False] * 3 + [True] * 3
+    assert check(known, rows)["drives need ZeRO-3"].tolist() == [False] * 3 + [True] * 3
     assert check(known, rows)["drives known for NVMe offloading"].all()
     assert not check(unknown, rows)["drives known for NVMe offloading"].any()
     assert (

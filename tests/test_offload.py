@@ -75,7 +75,7 @@ def test_hooks_move_everything_that_recompute_keeps(software: str, recompute: st
     without, with_ = both(plan, recompute=recompute)
     host, layer = float(with_.memory.host[0]), float(without.memory.layer_bytes[0])
     # torch packs weights too: a linear layer saves its own for the gradient of its input; a
-    # checkpoint saves its input alone
+    # checkpoint saves only its input
     layer_weights = sum(
         leaf.count for leaf in parameter_leaves(plan.model) if leaf.place not in ("first", "last")
     )
@@ -340,7 +340,7 @@ def test_recommend_offload_says_what_estimate_says(words: str) -> None:
 
 def test_a_million_tokens_on_eight_gpus_by_ulysses_with_checkpoints_on_the_host() -> None:
     """Llama 8B under ZeRO-3 with heads shared by Ulysses and the head in tiles: 32 checkpoints of
-    131,072 tokens x 4,096 x 2 bytes are 34 GB, which leave the GPU but for a few."""
+    131,072 tokens x 4,096 x 2 bytes are 34 GB, which leave the GPU except for a few."""
     million: dict[str, Any] = {
         **{"model": "llama-3.1-8b", "gpu": "h100", "gpus": 8, "seq_len": 2**20},
         **{"global_batch": 1, "micro_batch": 1, "cp": 8, "cp_comm_type": "ulysses", "zero": 3},

@@ -185,7 +185,7 @@ def test_every_schedule_has_both_closed_forms() -> None:
     bubbles = schedules.idle_s(codes, fill, slow, 4.0, 8.0, vpp)
     assert ((bubbles >= 0) & (bubbles <= 8 * 2.9001)).all()
     live = schedules.live_chunks(codes, codes * 0, codes * 0 + 4, vpp, codes * 0 + 8)
-    # a table of all schedules gives each row what it has alone
+    # a table of all schedules gives each row the value of its own table
     for row, name in enumerate(SCHEDULES):
         assert bubbles[row] == schedules.BY_NAME[name].idle_s(fill, slow, 4.0, 8.0, vpp[row])
         assert live[row] == schedules.BY_NAME[name].live_chunks(0.0, 4.0, vpp[row], 8.0)

@@ -143,7 +143,7 @@ def test_what_weights_take() -> None:
     assert leaf(blocks, "low_precision_copies", zero=1) == pytest.approx(
         weights * 2 * (1 + 4 / 128)
     )
-    # under ZeRO-3 the copies are of what is gathered
+    # under ZeRO-3 the gathered weights are copied
     assert leaf(plan("mxfp8", stack="pytorch-fsdp"), "low_precision_copies", zero=3) == 0
 
 

@@ -196,7 +196,7 @@ def test_files_of_skypilot_are_read_by_cloud(kept: Path, tmp_path: Path) -> None
         ("RTX6000Ada", 1, 48, "vm", "rtx6000-ada"),
         ("L40S", 8, 48, "vm", "l40s"),
         ("MI300X", 8, 192, "vm", "mi300x-192gb"),
-        ("V100", 1, 12, "vm", None),  # of no such memory
+        ("V100", 1, 12, "vm", None),  # a memory that no GPU has
         ("K80", 1, 12, "vm", None),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from command import ROOT
 
 DPPLAN = "from planner.cli import main; import sys; sys.argv[0] = 'dpplan'; main()"
-# the same process around a command of no length
+# the same process around an empty command
 SMALL = "from planner.cli.process import contained\nwith contained():\n    {}"
 SPEAKS = SMALL.format("print('é' * 10)\n    raise SystemExit(3)")
 

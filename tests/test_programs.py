@@ -1,5 +1,5 @@
-"""Which program a file is of: look-alikes are not claimed by another, and what trains nothing is
-said to train nothing."""
+"""Which program a file belongs to: look-alikes are not claimed by another, and a file that trains
+nothing is recognised."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ REFUSED = {
     "evaluate.yaml": (
         "model:\n  _component_: torchtune.models.llama2.llama2_7b\ntasks: [hellaswag]\n"
         "batch_size: 8\n",
-        "no training: it evaluates or generates with torchtune",
+        "does not train: it evaluates or generates with torchtune",
     ),
     "sft.py": (
         "from xtuner.v1.model import Qwen3Dense8BConfig\nmodel = Qwen3Dense8BConfig()\n",
         "is a file of XTuner",
     ),
     "7B.py": ("model = dict(num_layers=32)\nparallel = dict(zero1=8)\n", "is a file of InternEvo"),
-    "c.sh": (f"python tasks/main.py --task LAMBADA {_MEGATRON}", "no training: main evaluates"),
+    "c.sh": (f"python tasks/main.py --task LAMBADA {_MEGATRON}", "does not train: main evaluates"),
     "a.sh": (
         f"python tools/preprocess_data.py {_MEGATRON}",
-        "no training: preprocess_data prepares",
+        "does not train: preprocess_data prepares",
     ),
     "b.sh": (f"torchrun tools/run_text_generation_server.py {_MEGATRON}", "generates"),
 }
@@ -202,7 +202,7 @@ def test_other_verbs_give_no_verdict_on_what_is_undecided(tmp_path: Path) -> Non
 
 
 def test_examples_of_an_undecided_objective_are_undecided_too() -> None:
-    """beta is of DPO, ORPO and KTO, whose examples are two sequences, two, and one."""
+    """beta belongs to DPO, ORPO and KTO, whose examples are two sequences, two, and one."""
     text = "per_device_train_batch_size: 8\nmodel_name_or_path: gpt2\nbeta: 0.1\nmax_length: 512\n"
     given = {"gpu": "a100-80gb", "gpus": 1}
     assert {"task", "micro_batch"} <= read({"a.yaml": text}, given).undecided.keys()
@@ -214,6 +214,6 @@ def test_files_that_state_no_training_are_left_out_beside_one_that_does() -> Non
     recipe = formats.read({**files, "b.sh": REFUSED["b.sh"][0]})
     assert recipe.options["tp"] == 2
     assert recipe.notes[0] == "README.md is not used: it is not a kind of file that is read"
-    assert recipe.notes[1].startswith("b.sh is not used: it is no training")
+    assert recipe.notes[1].startswith("b.sh is not used: it does not train")
     with pytest.raises(PlanError, match="is an unsupported file type"):
         formats.read({"README.md": "# Words\n"})

@@ -76,7 +76,7 @@ def test_neither_secrets_nor_paths_are_repeated() -> None:
     assert "0123456789abcdef" not in text
 
 
-SECRETS = {  # what is nobody's business, by what it would be taken for
+SECRETS = {  # arguments that no format knows, by the option they resemble
     "hf_abcdefghijklmnopqrstuvwxyz": "micro",
     "sk-proj-abcdefgh12345678": "seed",
     "https://bob:hunter2@git.example.org": "project",

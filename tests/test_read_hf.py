@@ -54,7 +54,7 @@ def test_fine_tuning_whose_files_name_no_number_of_gpus_is_on_one() -> None:
     plan = planned({"a.sh": text}, {"gpu": "rtx4090"})
     assert not plan.missing
     assert plan.options["gpus"] == 1
-    assert "packing" not in plan.options  # which acts beside lengths alone
+    assert "packing" not in plan.options  # which acts only beside lengths
     assert planned({"a.sh": text}, {"gpu": "rtx4090", "gpus": 2}).options["gpus"] == 2
     whole = text.replace("lora", "full")
     assert planned({"a.sh": whole}, {"gpu": "rtx4090"}).missing == ("gpus",)

@@ -98,7 +98,7 @@ def test_one_token_of_one_sequence_reads_all_weights_once() -> None:
     """By hand: 7.6e9 16-bit weights over the share of 3.35 TB/s that GEMMs reach, no launches."""
     plan = trained().plan
     m = fast(machine(plan), gemm_launch=0.0, kernel_gap=0.0, gemm_tile_overhead=0.0)
-    parameters = 7_615_616_512 - 152_064 * 3_584  # but for the table of words, of which one is read
+    parameters = 7_615_616_512 - 152_064 * 3_584  # of the embedding only a row is read
     expected = 2.0 * parameters / (float(m.memory_bandwidth) * float(m.gemm_memory_frac))
     assert float(pass_s(plan, m, ENGINE, 1.0, 1.0)) == pytest.approx(expected, rel=0.03)
 

@@ -226,7 +226,7 @@ def test_multi_token_prediction_is_trained_where_the_row_or_its_recipe_says() ->
 
 
 def test_graphs_and_overlap_come_with_the_fused_experts_of_a_stack() -> None:
-    """The kernel is of experts in 8 bit, and recipes without it have neither."""
+    """The kernel runs experts in 8 bit, and recipes without it have neither."""
     row = on("gb300-279gb") | {"options": "release=26.08"}
     mxfp8 = {"precision": "fp8", "options": "release=26.08;fp8_recipe=mxfp8"}
     for words, fused in (

@@ -91,7 +91,7 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
         elif self._in in ("li", "p"):
             self.items[-1] += data
-        elif self._in == "title" and not self.title:  # those of drawings come later
+        elif self._in == "title" and not self.title:  # drawings come later
             self.title += data
 
 

@@ -146,7 +146,7 @@ def test_what_is_fixed_stays_fixed(option: str, values: list[Any]) -> None:
         assert "layout" in r, (by_name, r)
         for layout in (r["layout"], *(other["layout"] for other in r["alternatives"])):
             kept = value
-            if option == "recompute":  # by the name of what it is in chunks of so many layers
+            if option == "recompute":  # by the name of what it is in chunks of this many layers
                 kept = recompute_in(value, -(-32 // (layout["pp"] * layout["vpp"])))
             assert layout[option.replace("-", "_")] == kept
 

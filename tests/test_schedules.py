@@ -185,7 +185,7 @@ def test_closed_form_equals_the_simulation(name: str) -> None:
 def test_closed_form_is_near_on_uneven_stages(
     name: str, p: int, m: int, v: int, most: float
 ) -> None:
-    """Stages as the estimator has them: equal, but for a first one with less and a last one with
+    """Stages as the estimator has them: equal, except for a first one with less and a last one with
     other layers and the head."""
     rng = np.random.default_rng(3)
     rows, count = 400, p * v

@@ -55,7 +55,7 @@ def test_a_target_that_names_the_model_leaves_none_of_it() -> None:
     ("target", "model", "argument"),
     [
         ("nanotron", "qwen3-8b", "which has none: norms of queries"),
-        ("megatron", "olmo-2-7b", "--qk-layernorm is of each head"),
+        ("megatron", "olmo-2-7b", "--qk-layernorm acts per head"),
         ("megatron", "gpt-neox-20b", "its layer specification: attention and MLP of the same"),
         ("maxtext", "granite-3-8b", "rope_max_timescale"),
         ("maxtext", "gpt-neox-20b", "decoder_block: LayerNorm"),

@@ -33,7 +33,7 @@ def stack_on(folder: Path, base: str) -> StackSpec:
 
 
 def test_a_file_says_what_differs_and_what_is_its_own(tmp_path: Path) -> None:
-    """Everything else is of the base, but for its names and whose runs are its own."""
+    """Everything else comes from the base, except its names and the runs that are its own."""
     base, result = catalog.load("stacks", StackSpec, "nemo"), stack_on(tmp_path, "nemo")
     assert (result.id, result.aliases, result.printed_in) == ("own", (), {})
     assert result.supports.recompute == ["full"]

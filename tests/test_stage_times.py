@@ -1,4 +1,4 @@
-"""Seconds of pipeline stages whose layers are of several kinds."""
+"""Seconds of pipeline stages with several kinds of layers."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_slow_hosts_only_ever_cost(
     assert usual - 1e-9 <= value <= usual + by + 1e-9
     assert (
         value >= by * float(slow_job_frac(hosts, slow)) - 1e-9
-    )  # Jensen: the mean of the slow hosts alone
+    )  # Jensen: only the mean of the slow hosts
     assert float(expected_slowest(hosts, ranks, jitter, slow, by + more)) >= value - 1e-9
     assert (
         float(expected_slowest(hosts, ranks, jitter, slow + (1 - slow) * more, by)) >= value - 1e-9
@@ -139,7 +139,7 @@ def test_splits_by_hand() -> None:
     # 4 replicas, one of them half as fast, 7 micro-batches each: 28 in all; in 8 s the fast end 8
     # each, the slow one 4: 28
     assert float(proportional_split_s(7.0, 14.0, 4.0, 1.0, 7.0)) == pytest.approx(8.0)
-    # equally fast: nothing to gain; one kind alone: its own time
+    # equally fast: nothing to gain; a single kind: its own time
     assert float(proportional_split_s(7.0, 7.0, 4.0, 1.0, 7.0)) == pytest.approx(7.0)
     assert float(proportional_split_s(7.0, 14.0, 4.0, 0.0, 7.0)) == 7.0
     assert float(proportional_split_s(7.0, 14.0, 4.0, 4.0, 7.0)) == 14.0

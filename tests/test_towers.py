@@ -29,7 +29,7 @@ def model(name: str) -> ModelSpec:
     return catalog.load("models", ModelSpec, name)
 
 
-# T5ForConditionalGeneration of transformers 5.23 on the meta device; those of FLAN with the head of
+# T5ForConditionalGeneration of transformers 5.23 on the meta device; FLAN's with the head of
 # their own that the released files hold (elements of google/flan-t5-*), which 5.23 ties
 T5 = {
     "t5-small": 60_506_624,
@@ -74,15 +74,16 @@ def test_flop_are_those_that_torch_counts(gated: bool, gemms: int) -> None:
 
 
 # bytes that two layers of the encoder or of the decoder keep of T5ForConditionalGeneration in bf16
-# (128 wide, 8 heads of 16, ReLU MLP of 352, no dropout), two samples of so many tokens read and
-# written: those alive after the forward pass of 4 layers less those of 2
+# (128 wide, 8 heads of 16, ReLU MLP of 352, no dropout), two samples of this many tokens read and
+# written: bytes alive after the forward pass of 4 layers minus 2 layers
 KEPT = {("reading", 64, 32): 1_361_920, ("reading", 96, 160): 2_239_488}
 KEPT |= {("writing", 64, 32): 1_107_456, ("writing", 96, 160): 6_716_928}
 
 
 @pytest.mark.parametrize(("stack", "read", "written"), KEPT)
 def test_bytes_kept_are_those_of_torch(stack: str, read: int, written: int) -> None:
-    """To the byte, but for T5's own norm, which keeps its input in 16 bit beside the fp32 copy."""
+    """To the byte, except for T5's own norm, which keeps its input in 16 bit beside the fp32
+    copy."""
     raw: dict[str, Any] = small_t5(False, written).model_dump(exclude={"head_tower", "stack"})
     raw |= {"layers": 8, "hidden": 128, "dropout": False, "head_tower": "decoder"}
     sizes = {"heads": 8, "kv_heads": 8, "head_dim": 16, "ffn_hidden": 352}
@@ -168,7 +169,7 @@ def test_every_model_of_samples_is_estimated_on_one_gpu_and_on_eight() -> None:
         ({"towers": []}, "no tower is called 'decoder'; known: none"),
         (
             {"towers": [{"name": "decoder", "tokens": 4}, {"name": "idle", "tokens": 4}]},
-            "no layer of the stack is of 'idle'",
+            "no layer of the stack uses 'idle'",
         ),
     ],
 )

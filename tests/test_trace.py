@@ -133,7 +133,7 @@ def test_flop_and_parameters_of_a_block_worked_by_hand() -> None:
 
 def test_bytes_take_their_time_and_fused_ones_where_compiled() -> None:
     """Moved bytes over the bandwidth that such kernels reach; twice the bytes take twice as long
-    but for the gaps between kernels."""
+    except for the gaps between kernels."""
     row = {"operators": "elementwise", "forward": "1000000000*b", "backward": "3000000000*b"}
     fused = {"fused_forward": "250000000*b", "fused_backward": "750000000*b"}
 

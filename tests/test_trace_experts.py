@@ -10,6 +10,7 @@ import numpy as np
 import plans
 import pytest
 from test_trace import traced_by_hand
+from traced_model import TWO_BLOCKS
 
 from planner import api
 from planner.error import PlanError
@@ -21,7 +22,8 @@ from planner.specs.parts import Stream, Traced
 from planner.trace.options import TraceOptions
 
 _STREAM = Stream(32)
-EXPERTS = """
+EXPERTS = (
+    """
 WAY = HOW
 class One(nn.Module):
     def __init__(self):
@@ -67,17 +69,9 @@ class Block(nn.Module):
         self.norm, self.experts = nn.LayerNorm(32), Experts()
     def forward(self, x):
         return x + self.experts(self.norm(x))
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(2))
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return x
-def build(batch=2, length=64):
-    return Model(), torch.randn(batch, length, 32)
 """
+    + TWO_BLOCKS
+)
 
 
 def _block(tmp_path: Path, body: str) -> tuple[ModelSpec, Traced]:
@@ -108,7 +102,8 @@ def test_experts_follow_from_what_is_routed(tmp_path: Path, how: str) -> None:
     assert not block.meets()
 
 
-TOKENS = """
+TOKENS = (
+    """
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
@@ -118,17 +113,9 @@ class Block(nn.Module):
         y = self.norm(x)
         y = HOW
         return x + self.down(torch.relu(self.up(y)))
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(2))
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return x
-def build(batch=2, length=64):
-    return Model(), torch.randn(batch, length, 32)
 """
+    + TWO_BLOCKS
+)
 
 
 @pytest.mark.oracle

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from test_trace import traced_by_hand
+from traced_model import TWO_BLOCKS
 
 from planner.specs.polynomial import parse
 
@@ -24,20 +25,7 @@ class Block(nn.Module):
         mask = torch.zeros(1, 1, rows.shape[1], rows.shape[1], dtype=x.dtype)
         mixed = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return x + mixed.transpose(1, 2).reshape(x.shape)
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(2))
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return x
-
-def build(batch=2, length=256):
-    return Model(), torch.randn(batch, length, 32)
-"""
+""" + TWO_BLOCKS.replace("length=64", "length=256")
 
 
 def traced_block(folder: Path, body: str) -> dict[str, Any]:

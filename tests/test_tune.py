@@ -168,7 +168,7 @@ def test_lengths_by_their_mean_and_longest() -> None:
     document = answered(given, method="full-bf16", examples=1000, length_max=1024)
     data = document.data
     assert data.seq_len == 1024
-    # packed: as many rows as the tokens fill, but for the little that is cut
+    # packed: as many rows as the tokens fill, except for the little that is cut
     assert data.sequences == math.ceil(data.useful_tokens / 1024)
     assert data.useful_tokens == pytest.approx(300_000, rel=2e-3)
     padded = answered({**given, "packing": "padded"}, method="full-bf16", examples=1000).data
@@ -184,7 +184,7 @@ def test_lengths_by_their_mean_and_longest() -> None:
 
 
 def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None:
-    """Micro-batches of 4 whose longest is 2.2 times their mean compute so many times the tokens;
+    """Micro-batches of 4 whose longest is 2.2 times their mean compute this many times the tokens;
     sorted ones few more than there are. Either step equals the step of sequences of that length
     with the same kernels."""
     alike: dict[str, Any] = {"micro_batch": 4, "stack": "megatron-core"}
@@ -205,7 +205,7 @@ def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None
     short = {**given, "length_mean": None, "length_sigma": None, "seq_len": round(longest)}
     as_long = answered(short, method="full-bf16").methods[0]
     assert seconds["longest"] == pytest.approx(as_long.step_seconds, rel=0.02)
-    # memory is that of the longest that may come
+    # the longest possible row sets the memory
     assert alone.memory.peak_bytes == pytest.approx(
         estimate(rows_["padded"].command).memory.peak_bytes, rel=0.01
     )
@@ -245,7 +245,7 @@ def test_the_peak_is_that_of_the_longest_row_that_comes() -> None:
         slack = [estimate(each.command).memory.outside.fragmentation for each in (row, plain)]
         assert slack[0] == pytest.approx(6 * slack[1], rel=0.05)
         assert estimate(row.command).memory.device_bytes == row.memory.device_bytes
-        # the longest context is that of a full row; a micro-batch of one needs no mask
+        # the longest context fills a row; a micro-batch of one needs no mask
         alone = answered({**SMALL, "seq_len": tokens}, method="full-bf16").methods[0]
         assert row.longest_context == alone.longest_context
     packed = answered(given, method="full-bf16", examples=1000).methods[0]

@@ -68,5 +68,6 @@ def test_other_stacks_deal_layers_out_in_their_own_way() -> None:
 
     assert layers("megatron-deepspeed") == [3, 3, 3, 2]
     assert layers("internevo") == [2, 3, 3, 3]  # partition_uniform: the last take one more
-    # torchtitan: 13 with embedding and head, 4 3 3 3, of which both ends have one that is no layer
+    # torchtitan: 13 with embedding and head, 4 3 3 3, of which both ends have one that is not a
+    # layer
     assert layers("torchtitan") == [3, 3, 3, 2]

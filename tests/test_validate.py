@@ -298,7 +298,7 @@ def test_an_unknown_suite_answers_with_near_ones(tmp_path: Path) -> None:
     refused(dpplan("validate", "--suite", "xyz"), "--suite", "the suites are", "zero-bubble")
     table = write(tmp_path / "runs.csv")
     refused(dpplan("validate", table, "--suite", "small"), "--suite", "no row")
-    assert api.validate([table]).summary.time.n == 0  # a table without rows is no error
+    assert api.validate([table]).summary.time.n == 0  # a table without rows is not an error
 
 
 def test_one_csv_line_per_row(tmp_path: Path) -> None:

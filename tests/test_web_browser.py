@@ -118,7 +118,7 @@ def test_journeys_on_one_plan(page: Page, address: str) -> None:
     assert result["run.cost_usd"] == estimate.run.cost_usd
     expect(page.locator("#answer .picture svg")).to_have_count(3)  # in sight, and drawn
     expect(page.locator("#answer .picture svg").last).to_be_in_viewport()
-    for name in ("memory-phases", "step-time"):  # of one stage there is no chart of stages
+    for name in ("memory-phases", "step-time"):  # a single stage has no chart of stages
         expect(page.locator(f"#chart-{name} .drawn")).to_be_visible()
     expect(page.locator("#assumed")).to_contain_text("% of what moves the step time is assumed")
     chart = page.locator("#chart-step-time")
@@ -847,7 +847,7 @@ def test_a_slow_answer_comes_in_parts_and_is_cancelled(page: Page, address: str)
 
 
 def test_a_link_outlives_the_server_and_its_absence_is_said(page: Page, watched: Watched) -> None:
-    """A link opens on a server that has started anew (28); without one the page says so, and an
+    """A link opens on a server that has started again (28); without one the page says so, and an
     error names its remedy (30)."""
     person = Person(page)
     with served() as again:

@@ -224,7 +224,10 @@ def test_the_limit_of_an_address_holds_for_its_network(address: str, source: str
         ({"host": ""}, "--host"),
         ({"host": "0.0.0.0"}, "--host"),
         ({"host": "::"}, "--host"),
-        ({"host": "192.0.2.1", "allow_host": ("x",)}, "--host"),  # of no machine: RFC 5737
+        (
+            {"host": "192.0.2.1", "allow_host": ("x",)},
+            "--host",
+        ),  # assigned to documentation: RFC 5737
         ({"host": "nowhere.invalid", "allow_host": ("x",)}, "--host"),
         ({"port": 0}, "--port"),
         ({"port": 65536}, "--port"),

@@ -20,7 +20,7 @@ from web.state import State
 
 REQUEST = {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "16"}
 _TURNS = 20
-# lengths of a dataset become those of its documents
+# a dataset sets the lengths of documents
 FIELDS = [
     row for row in rows(Options).values() if row.says.form != "absent" and row.name != "lengths"
 ]

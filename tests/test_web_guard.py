@@ -143,7 +143,7 @@ def test_links_from_elsewhere_and_this_page_are_answered() -> None:
         {"sec-fetch-site": "same-origin", "origin": "null"},
     ):
         assert client.get("/", headers=headers).status_code == 200, headers
-    for method in ("POST", "HEAD"):  # a form of another page is no link
+    for method in ("POST", "HEAD"):  # a form of another page is not a link
         assert client.request(method, "/", headers={**JSON, **LINK}).status_code == 403
     behind_tls = guarded("http://plan.example.org", hosts=frozenset({"plan.example.org"}))
     for origin, status in (("https://plan.example.org", 200), ("https://plan.example.org:8", 403)):

@@ -81,7 +81,7 @@ def test_a_default_of_the_page_is_recognised_and_left_behind() -> None:
     assert read.is_typed("gpus")
     assert not read.is_typed("model")
     assert state.stated(pairs) == [("gpus", "128")]
-    # a form without a script sends every field: the one that was changed is no default any more
+    # a form without a script sends every field: the changed one is not a default any more
     sent = [(name, "70" if name == "gpus" else text) for name, text in state.filled([], state.PAGE)]
     assert state.stated(sent) == [("gpus", "70")]
     assert state.filled([("tokens", "")], state.PAGE[3:]) == [("tokens", "")]
@@ -208,7 +208,7 @@ def test_what_a_verb_does_not_take_is_said(client: TestClient) -> None:
         "/allreduce": {"price", "tp", "model"},
         "/strategies": {"price", "tp"},
         "/input": {"price", "tp", "model", "gpu"},
-        "/schedule": {"price"},  # tokens, that the page fills in, are no given of a person
+        "/schedule": {"price"},  # tokens, which the page fills in, are not an input of the user
     }.items():
         address = {**SMALL, "pp": "2"} if path == "/schedule" else SMALL
         match = re.search(r"Not used here: ([^<]*)<", client.get(path, params=address).text)
@@ -353,7 +353,7 @@ def test_a_walk_over_tabs_loses_nothing_that_was_typed(seed: int) -> None:
     assert {name: plan.get(name) for name in chosen} == chosen
     requested = state.of_pairs(state.filled([*plan.items()], state.PAGE)).given
     typed_in = state.of_pairs(state.filled([*chosen.items()], state.PAGE)).given
-    assert requested == typed_in  # so that the figures are those of the command with what was typed
+    assert requested == typed_in  # so that the figures match the command with the typed options
     shown_there = {chip.label for chip in chips("/", [*plan.items()]) if chip.kind == "typed"}
     assert len(shown_there) == len(chosen)
 

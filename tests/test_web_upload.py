@@ -157,7 +157,7 @@ def test_what_is_left_open_is_asked_for(client: TestClient) -> None:
     verdict, results, _ = ask(client, {"train.sh": SCRIPT})
     assert "do not say --gpu" in verdict
     assert results == {}
-    # one GPU, which is what is asked without a word, wins over those of the script
+    # one GPU, the default, wins over the GPUs of the script
     assert ask(client, {"train.sh": SCRIPT}, gpu="h100", gpus="1")[0].startswith("NO ESTIMATE")
     verdict, results, _ = ask(client, {"train.log": LOG}, gpu="h100")
     assert "drop the recipe beside it" in verdict

@@ -159,7 +159,7 @@ def test_a_worker_that_is_ended_from_outside_is_not_the_requests_fault(
     idle = next(iter(workers._processes))
     idle.kill()
     idle.join()
-    assert workers.submit("what_if", (PAIRS,)).future.result(60)  # nobody notices
+    assert workers.submit("what_if", (PAIRS,)).future.result(60)  # unnoticed
     monkeypatch.setattr("web.run.HEAVY.submit", raises(Ended))
     for path in ("/api/search", "/explain"):
         answer = client.get(path, params=dict(PAIRS))

@@ -145,7 +145,7 @@ def _listed_field(row: Row, value: str | None, config: str | None) -> dict[str, 
 
 
 def _families(entries: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """(family, choices) by the words that titles begin with; a model alone in its family last."""
+    """(family, choices) by the words that titles begin with; the only model of a family last."""
     by: dict[str, list[dict[str, Any]]] = {}
     for entry in entries:
         first = entry["label"].split()[0]

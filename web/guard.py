@@ -40,7 +40,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-EMBED = "embed"  # in an address: the answer alone, which pages of others may show in a frame
+EMBED = "embed"  # in an address: only the answer, which pages of others may show in a frame
 HEADERS = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
 FRAMED = [
     (name, value.replace(b" frame-ancestors 'none'", b""))
@@ -265,7 +265,7 @@ def _of_this_page(scope: Scope, headers: Headers, _: Served) -> Refused | None:
 
 
 def _is_framed(scope: Scope) -> bool:
-    """Whether an answer alone is requested, for a frame of another page."""
+    """Whether only an answer is requested, for a frame of another page."""
     pairs = scope.get("query_string", b"").split(b"&")
     return scope["method"] == "GET" and f"{EMBED}=1".encode() in pairs
 

@@ -205,7 +205,7 @@ async def _wrong(request: Request, error: PlanError, pairs: Pairs) -> Response:
         return {"advice": "", "families": "", "rests": "", "assumed": "", "tip": ""}
 
     query = (await run.read(request, "repaired", pairs))["query"]
-    answer = plain("problem.html", field=error.field, message=_sentence(error))
+    answer = plain("problem.html", field=error.field, message=error.sentence)
     shown = {"title": text("error"), "answer": answer, "navigation": navigation("/", pairs)}
     return _page(request, query, nothing, None, asyncio.Event(), 422, **shown)
 
@@ -214,10 +214,6 @@ def led_to_step(request: Request, page_: Page) -> Response:
     """To the page that shows another as a step."""
     query = request.url.query
     return RedirectResponse(f"{page_.within}{'?' if query else ''}{query}#{page_.path.strip('/')}")
-
-
-def _sentence(error: PlanError) -> str:
-    return str(error).removeprefix(f"{error.field}: ")
 
 
 @router.get("/page/view")

@@ -11,7 +11,7 @@ from web.render import rendered
 from web.texts import text
 
 TO: ContextVar[Callable[[str], None] | None] = ContextVar("to", default=None)
-"""Takes the parts of the task that runs; None where nobody waits for parts."""
+"""Takes the parts of the task that runs; None where no client waits for parts."""
 
 _EVERY_S = 0.25  # between two counts
 

@@ -130,7 +130,7 @@ class State:
         return out
 
     def picked(self, command: str, chosen: Collection[str] = ()) -> State:
-        """The state that the command of a pick asks for: what differs is of the search, but for
+        """The state that the command of a pick asks for: differences belong to the search, except
         options that a person has chosen with it. Raises PlanError for what no page answers."""
         options = _within_limits(of_command(self.options, command))
         origins = {name: origin for name, origin in options.origins.items() if name not in chosen}
@@ -192,7 +192,7 @@ def _origins(marks: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, Or
     for name, mark in marks.items():
         kind, where, value = [*mark.split("|", 2), "", ""][:3]
         if name not in rows(api.Options) or kind not in get_args(OriginKind) or not where:
-            remedy = "must be of an option, as in from.gpus=file|train.sh:3|32"
+            remedy = "must name an option, as in from.gpus=file|train.sh:3|32"
             raise api.PlanError(_short(MARK + name), _short(mark), remedy)
         if texts.get(name) == value:
             out[name] = Origin(cast(OriginKind, kind), where)

@@ -57,7 +57,8 @@ class Given:
 
 
 def flags(words: list[str], joined: str = "_") -> dict[str, Any]:
-    """Flags of a command with their values; a flag alone is True. name=value words too."""
+    """Flags of a command with their values; a flag without a value is True. name=value words
+    too."""
     out: dict[str, Any] = {}
     i = 0
     while i < len(words):

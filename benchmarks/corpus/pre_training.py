@@ -112,7 +112,7 @@ def litgpt(file: File) -> list[Truth]:
         given.say("frozen_bits", 4, "quantize")
     if values.get("devices") == 1:
         given.say("zero", 0, "one device: no FSDP")
-        given.say("recompute", "none", "one device: the FSDP strategy alone checkpoints blocks")
+        given.say("recompute", "none", "one device: only the FSDP strategy checkpoints blocks")
     elif rank is None and "/finetune/" in file.path:
         given.say("zero", 3, "FSDPStrategy of finetune/full.py")
         given.say("recompute", "full", "activation_checkpointing_policy={Block} of full.py")

@@ -25,7 +25,7 @@ from benchmarks.frameworks.setting import DEEPSPEED_BUCKET, Counted, Setting
 
 
 def config_of(setting: Setting) -> dict[str, Any]:
-    """The file of a user, with the defaults of zero/config.py but for sizes."""
+    """The file of a user, with the defaults of zero/config.py except for sizes."""
     return {
         "train_micro_batch_size_per_gpu": setting.micro_batch,
         "gradient_accumulation_steps": setting.accumulation,

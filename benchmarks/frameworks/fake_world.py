@@ -19,7 +19,7 @@ NAMES = ("dp_shard_cp",)
 
 
 def world(ranks: int, rank: int = 0) -> DeviceMesh:
-    """A process group of so many ranks, of which this is that one."""
+    """A process group of this many ranks, of which this is that one."""
     if dist.is_initialized():
         dist.destroy_process_group()
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)

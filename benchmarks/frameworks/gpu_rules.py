@@ -138,7 +138,7 @@ def _rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> torch.Tensor:
-    """Fused where input and weight are of one type, as in rms_norm of torch's layer_norm.cpp."""
+    """Fused where input and weight have one type, as in rms_norm of torch's layer_norm.cpp."""
     if weight is None or weight.dtype is not input.dtype:
         return _RMS_NORM(input, normalized_shape, weight, eps)
     normed: torch.Tensor = _FusedNorm.apply(input, weight)

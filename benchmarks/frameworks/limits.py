@@ -2,7 +2,7 @@
 and model that do, by the ledger and by the count.
 
     python -m benchmarks.frameworks verdicts    # of all recorded steps
-    python -m benchmarks.frameworks limits      # of drawn ones, counted anew
+    python -m benchmarks.frameworks limits      # of drawn ones, counted again
 
 Both compare allocated bytes: what a GPU has beside them is the same for both.
 """

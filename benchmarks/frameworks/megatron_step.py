@@ -78,7 +78,7 @@ from megatron.core.transformer.module import Float16Module  # noqa: E402
 
 
 class OnDevice(TorchFunctionMode):
-    """Tensors that are made on the GPU, or go there, are of the CPU."""
+    """Tensors that are made on the GPU, or go there, stay on the CPU."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None

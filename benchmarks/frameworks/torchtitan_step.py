@@ -110,7 +110,7 @@ def dimensions(setting: Setting) -> ParallelDims:
     dist.init_process_group(
         "fake", store=FakeStore(), rank=setting.stage * inner, world_size=setting.ranks
     )
-    parallel_dims.device_type = "cpu"  # which it takes from torch, where there is no GPU
+    parallel_dims.device_type = "cpu"  # which it takes from torch on a machine without a GPU
     dims = ParallelDims(
         dp_replicate=1,
         dp_shard=-1,
@@ -155,7 +155,8 @@ def _known(
 
 @contextlib.contextmanager
 def pipelined(setting: Setting) -> Iterator[None]:
-    """Stages are built anew in place of copies of a model without memory, and ask no neighbours."""
+    """Stages are built again in place of copies of a model without memory, and ask no
+    neighbours."""
     before = pipeline_parallel.copy, pipeline_parallel.PipelineStage
     schedules: Any = _PipelineSchedule
     warmup = schedules._warmup_p2p

@@ -28,7 +28,7 @@ _REASONS = 4  # printed of a planner's refusals
 
 
 def _recipes(only: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Recipes, and dpplan's answers; the recorded recipes where others alone are asked."""
+    """Recipes, and dpplan's answers; the recorded recipes where only others are asked."""
     if only and OURS not in only and _RECIPES.exists():
         return [json.loads(line) for line in _RECIPES.read_text("utf-8").splitlines()], []
     recipes, ours = answered()

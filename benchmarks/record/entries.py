@@ -90,7 +90,7 @@ def read(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text("utf-8"))
         known = {entry["id"] for entry in content["predictions"]}
     except (ValueError, KeyError, TypeError) as error:
-        raise PlanError(str(path), "", f"is no file of predictions ({error})") from None
+        raise PlanError(str(path), "", f"is not a file of predictions ({error})") from None
     if len(known) < len(content["predictions"]):
         raise PlanError(str(path), "", "has an id twice")
     return dict(content)
@@ -161,7 +161,7 @@ def _checked(measured: Measurement) -> Measurement:
         except ValueError:
             good = False
         if not good:
-            raise PlanError(name, text, "is no positive number")
+            raise PlanError(name, text, "is not a positive number")
     return measured
 
 

@@ -132,7 +132,7 @@ def ends(
     return low, high
 
 
-# kinds of runs, by what takes the time; a run can be of several
+# kinds of runs, by what takes the time; a run can have several
 _KINDS: dict[str, Callable[[Residuals], Array]] = {
     "dense, 16 bit, a known program": lambda r: (
         sum(r.feature(name) for name in ("loop", "experts", "parts", "fp8", "adapters")) == 0

@@ -91,7 +91,7 @@ class Clock:
     platform: str  # suite/gpu/stack
     gpu: str  # profile id of the GPU
     runs: int  # runs that depend on it
-    shipped: float  # sustained clock of the profile, as share of that of the kernel tables
+    shipped: float  # sustained clock of the profile, over the clock of the kernel tables
     fitted: float  # the same, fitted
     spread: float  # standard deviation of its logarithm
     on_bound: bool  # the fit stops at a bound

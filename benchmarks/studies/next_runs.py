@@ -51,7 +51,7 @@ def expected(platform: Platform, taken: list[int]) -> float:
 
 
 def drawn(platform: Platform, count: int) -> Array | None:
-    """(before, after) over draws of so many runs; None where no other layout is left."""
+    """(before, after) over draws of this many runs; None where no other layout is left."""
     random, runs = np.random.default_rng(0), len(platform.residual)
     sets = [tuple(random.choice(runs, count, replace=False)) for _ in range(_DRAWS)]
     errors = [pair for known in sets if (pair := platform.errors(known)) is not None]

@@ -31,7 +31,7 @@ class Waiting:
     model: str
     method: str
     measured_s: float
-    bare_s: float  # with none of them
+    bare_s: float  # without them
     slopes: Array  # calls per step, one value per number
     shipped: Array  # seconds of each
 

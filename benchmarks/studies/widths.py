@@ -26,8 +26,8 @@ LATER_WEIGHT = 2.0  # weight of a run of a suite that was not in view
 # shrinkage of coefficients towards PRIOR: a penalty of so much per unit squared, near the best
 # interval score of suites left out, which is flat from 0.01 to 0.03
 SHRINK = 0.02
-# half of ln(half-width over that of dense models with known software) that shares inside bands of
-# one width imply for 195 runs predicted blind (docs/log/bands.md), normal errors taken
+# half of ln(half-width over the one of dense models with known software) that shares inside bands
+# of one width imply for 195 runs predicted blind (docs/log/bands.md), normal errors taken
 PRIOR = {
     "loop": 0.21,
     "experts": 0.6,

@@ -37,7 +37,7 @@ class Worth:
 
     option: str  # as the rows write it; the largest change of the step first
     runs: int  # runs that state it and whose prediction it changes
-    suites: int  # suites these are of
+    suites: int  # their suites
     step_change: float  # predicted step with it over the step without it, minus one: mean
     step_least: float  # the smallest change among these runs
     step_most: float  # the largest change among these runs

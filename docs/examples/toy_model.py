@@ -1,7 +1,7 @@
 """A model of its author's own: blocks that mix tokens by a convolution, then an MLP.
 
 `build` returns the module and inputs of it; `dpplan trace docs/examples/toy_model.py:build` counts
-what the module does. Nothing is computed: sizes alone matter, so that inputs may be zeros.
+what the module does. Nothing is computed: only sizes matter, so that inputs may be zeros.
 """
 
 import torch

@@ -350,8 +350,8 @@ def _not_printed() -> list[str]:
         "## Recipes that are not printed\n",
         (
             f"{not_printed.rows} rows leave cells of their layout open: {cells}. Each has the"
-            " fastest layout that is expected to fit among those it allows, so its error is of the"
-            " search and of the memory with it. No other table of this page counts them; the bands"
+            " fastest layout that is expected to fit among those it allows, so its error includes"
+            " the errors of search and memory. No other table of this page counts them; the bands"
             " do.\n"
         ),
         table(

@@ -285,7 +285,7 @@ def generated(text: str) -> list[str]:
 
 
 def fill(text: str) -> str:
-    """The page with every block written anew.
+    """The page with every block written again.
 
     `keys MODULE:CLASS` is a block for any spec, `worth NAME; NAME` one for lines of the ablations.
     """

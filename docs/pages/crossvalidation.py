@@ -214,8 +214,8 @@ cluster, of which no run was ever seen. Runs count as in the bands: errors of a 
 {ACROSS.noise:.0%} is the spread that a shared number leaves.
 
 The shipped values that priors pull towards, the structure of the model and the choices of each
-stack were made with all suites in view. So the errors here are a lower bound for a cluster that
-nobody looked at."""
+stack were made with all suites in view. So the errors here are a lower bound for an unseen
+cluster."""
 
 _VALUES = """The numbers that `suites` fits, here on all suites: each multiplies numbers of the
 shipped profiles (1 is the shipped value). They are not shipped; they say how far the defaults are
@@ -224,9 +224,9 @@ the runs leave, `runs` those whose step time moves by more than 2 % of its own c
 rests on fewer than three runs is not fitted."""
 
 _CLOCKS = """One clock per platform, fitted on all of its runs with nothing else moved, beside the
-shipped one and what the [power law](mechanisms/clock.md) gives. A clock fitted alone takes
-up whatever else the platform does differently: a value above the law means a platform faster than
-the model, not a GPU that clocks higher."""
+shipped one and what the [power law](mechanisms/clock.md) gives. A clock fitted by itself takes up
+whatever else the platform does differently: a value above the law means a platform faster than the
+model, not a GPU that clocks higher."""
 
 
 def parts(document: Validation, crossed: CrossValidation) -> list[str]:

@@ -38,7 +38,7 @@ def parts(rows: Sequence[Run]) -> list[str]:
         "## Fine-tuning\n",
         (
             f"{len(tuned)} runs of fine-tuning whose recipe is known, by what they train. Mean and"
-            " median are of absolute errors of step time and of peaks as they were measured"
+            " median of absolute errors are given for step time and of peaks as they were measured"
             " (allocated, reserved, nvidia-smi); the last columns are runs that ran out of memory"
             " and are predicted not to fit, and runs that ran and are predicted to fit.\n"
         ),

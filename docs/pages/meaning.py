@@ -50,8 +50,8 @@ from the median: the error of a perfect prediction of an unseen run would be lar
 links come from microbenchmark tables where such tables exist, but the choices of the stacks (share
 of bandwidth of elementwise kernels, launch cost, clock under load, what overlaps) were made with
 these runs in view. They describe how well one set of defaults holds over many machines and
-programs; they are no blind test, and a new machine can be further off than this page says. `dpplan
-validate RUNS.csv` on runs of your own is the blind test.
+programs; they are not a blind test, and a new machine can be further off than this page says.
+`dpplan validate RUNS.csv` on runs of your own is the blind test.
 
 Defaults are one value per GPU, GPU architecture or stack. Where a stack occurs in one suite only,
 that amounts to one value per suite, and the error of that suite says little about others.
@@ -79,11 +79,11 @@ Nothing is fitted by suite, GPU or stack.
 
 That few suites show a GPU counts 1 over 1 + suites of the exponent; a step far from the peak rate
 the logarithm of 0.5 over its predicted MFU. What no request states stands beside it, in quadrature.
-GEMMs of a GPU that nobody timed may be {uncertainty.UNTIMED_GPU - 1:.0%} off.
+GEMMs of a GPU that was never timed may be {uncertainty.UNTIMED_GPU - 1:.0%} off.
 An optimizer that is offloaded is as slow as the slowest host that the request may mean, ten times
 where neither host nor threads are stated, and copies three times, as from memory that is not
 pinned; a host that is not stated may be twice as fast. Beyond {ONE_SWITCH} nodes whose fabric
-neither request nor cluster states, the slow end is that of islands of so many nodes with
+neither request nor cluster states, the slow end assumes islands of that size with
 {OVERSUBSCRIBED:g} times fewer links between them: the same step evaluated there.
 
 `python -m benchmarks.studies.widths` fits, and `python -m benchmarks.bands` prints the score of

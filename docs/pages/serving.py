@@ -40,6 +40,6 @@ def limits_of() -> str:
         ("untaken answers of all, bytes", _count(limits.UNSENT_BYTES), "the largest is closed"),
         ("connections", _count(limits.CONNECTIONS), "the longest silence makes room, else 503"),
         ("connections of one address", _count(limits.ADDRESS_CONNECTIONS), "likewise"),
-        ("seconds to finish once told to end", f"{limits.CLOSING_S:g}", "503, or cut off"),
+        ("seconds to finish after the request to stop", f"{limits.CLOSING_S:g}", "503, or cut off"),
     ]
     return table(("limit", "at most", "beyond it"), [*sizes, *work, *owed])

@@ -26,7 +26,7 @@ def file_of(title: str) -> str:
 def sheets(text: str, folder: str, groups: Mapping[str, str] | None = None) -> dict[str, str]:
     """Pages of docs/FOLDER by name, from a text as if it were docs/FOLDER.md.
 
-    Every section (`## `) is a page of its own, but for those that `groups` gives to a page of
+    Every section (`## `) is a page of its own, except for those that `groups` gives to a page of
     several by its title, or to the index by none. Links follow."""
     groups = groups or {}
     head, sections = _sections(text)

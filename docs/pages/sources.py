@@ -158,7 +158,7 @@ def _traffic() -> str:
         + "\n- ZeRO-1 replaces the all-reduce by its two halves: a reduce-scatter of gradients"
         " (D), the optimizer on the own shard, an all-gather of parameters (D). That is 2D, as"
         f" for DDP. {exception}- ZeRO-2 moves 2D as well, but gradients must be reduced as soon"
-        " as they appear, since nobody keeps them whole: with gradient accumulation the"
+        " as they appear, since no rank keeps them whole: with gradient accumulation the"
         " reduce-scatter is repeated for every micro-batch.\n- ZeRO-3 gathers parameters for"
         " forward and again for backward, and reduce-scatters gradients: 3D, which is"
         f" {passes[3] / passes[0]:g} times DDP and not three times. All of it is repeated for"

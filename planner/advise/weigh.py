@@ -185,7 +185,7 @@ def searched(
     base: Base, changes: Sequence[Change], least_tokens_per_s: float = 0.0
 ) -> list[Weighed]:
     """The fastest layout that fits each changed request; changes without any, or with none that
-    trains so many tokens per second, are left out."""
+    trains this many tokens per second, are left out."""
     requests: list[tuple[Change, Options, tuple[Plan, ...]]] = []
     for change in changes:
         try:

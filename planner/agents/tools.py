@@ -191,7 +191,7 @@ def answer(tool: Tool, given: Mapping[str, Any], files: bool) -> str:
 def _refuse(row: Row, value: object, tool: Tool) -> None:
     if row.says.file:
         raise PlanError(row.flag, value, "names a file, which this server does not open")
-    raise PlanError(row.flag, value, f"is no argument here; run `dpplan {tool.verb}` for it")
+    raise PlanError(row.flag, value, f"is not an argument here; run `dpplan {tool.verb}` for it")
 
 
 def _names_a_file(row: Row, value: object) -> bool:

@@ -213,7 +213,7 @@ def _on_gpu() -> bool:
 
 
 def _gpu_of(hardware: Hardware, document: dict[str, Any] | None) -> str:
-    """The device that was trained on, which a calibration must be of."""
+    """The device that the run trained on; a calibration must have the same."""
     device = detect.device_id(hardware)
     if document is None:
         if device not in catalog.ids("gpus"):

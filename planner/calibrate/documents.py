@@ -51,7 +51,7 @@ class Calibrated(Document):
 
     schema_version: Annotated[int, key("1")]
     out: Annotated[str, key("the file that was written")]
-    gpu: Annotated[str, key("id of the device it is of")]
+    gpu: Annotated[str, key("id of the measured device")]
     cases: Annotated[int, key("measured cases")]
     quiet: Annotated[int, key("of these, cases with repeats of quiet moments that agree")]
     unquiet: Annotated[list[Unquiet], key("the others, which no curve was fitted to")]
@@ -105,7 +105,7 @@ class VerifiedCase(Document):
     name: Annotated[str, key("the decoder in one line")]
     case: Annotated[TrainedCase, key("its keys as `--case` takes them")]
     used_in_fit: Annotated[bool, key("false: no fit has seen it")]
-    quiet: Annotated[bool, key("whether its steps are of quiet moments and agree with each other")]
+    quiet: Annotated[bool, key("whether its steps are from quiet moments and agree")]
     why: Annotated[str, key("why it is not quiet; empty where it is")]
     repeats: Annotated[int, key("steps that count")]
     tried: Annotated[int, key("steps that were timed")]
@@ -182,7 +182,7 @@ class Summary(Document):
     """Errors over the decoders whose steps were quiet, over all where none were; null where none
     was trained."""
 
-    n: Annotated[int, key("decoders that the errors are of")]
+    n: Annotated[int, key("decoders that the errors were measured on")]
     unquiet: Annotated[list[str], key("decoders that were not quiet, by name")]
     mape: Annotated[float | None, key("mean absolute relative error of the step", "1")]
     median_ape: Annotated[float | None, key("median of them", "1")]

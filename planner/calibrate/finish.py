@@ -78,7 +78,7 @@ def _unknown(steps: Collection[Case], ranks: int) -> dict[str, str]:
 
 
 def _fits(every: Sequence[Record], session: Session) -> Fits:
-    """All curves. Shares are of the rates of the shipped profile, where there is one."""
+    """All curves. Shares are relative to the rates of the shipped profile, where there is one."""
     known = detect.profile_of(session.found)
     card = catalog.load("gpus", GpuSpec, known) if known else None
     rates = {

@@ -286,7 +286,7 @@ def _mean_attention(records: Sequence[Record], rate: float) -> dict[Parameter, l
 
 def _mean(name: str, shares: Mapping[Parameter, Sequence[float]]) -> Fit | None:
     """Middle rate of the cases where they support no curve: no shape, no overhead. A share beyond
-    what a curve may have is the noise of the rate it is of."""
+    what a curve may have is noise of its rate."""
     if not shares or not all(shares.values()):
         return None
     numbers = {share.name: middle(values) for share, values in shares.items()}

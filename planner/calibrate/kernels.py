@@ -24,7 +24,7 @@ _LAUNCHES = 200  # of small operators in a row
 _LEAST_SAMPLE_S = 4e-3  # shorter samples see the clock's resolution and one interrupt each
 _OPTIMIZED = 2**20  # parameters of one tensor that the optimizer updates
 _COPY_BYTES = 64 * 2**20
-LEARNING_RATE = 1e-4  # of no consequence for times
+LEARNING_RATE = 1e-4  # without effect on times
 
 
 def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[Task]:

@@ -33,9 +33,9 @@ def measure(
     """Measure `tasks` and append to `records`; `before` is called before each case (ranks meet
     there).
 
-    Samples of a case are of several moments (Effort.moments). more: times as many of both, for work
-    that varies from call to call. Ends when all cases have their samples, after Effort.visits
-    visits, or once total_s has passed and each was visited.
+    Samples of a case are taken at several moments (Effort.moments). more: times as many of both,
+    for work that varies from call to call. Ends when all cases have their samples, after
+    Effort.visits visits, or once total_s has passed and each was visited.
     """
     start_s = time.perf_counter()
     want = more * effort.samples

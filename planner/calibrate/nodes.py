@@ -209,7 +209,7 @@ def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document
         and _worse(key, value, middles[key]) > FAR
     ]
     merged = replaced(typical, "")
-    merged.pop("verified", None)  # it was of one node's own numbers
+    merged.pop("verified", None)  # it was fitted on the numbers of one node
     source = f"middle of {len(documents)} nodes"
     merged["source"] = f"{typical['source']}; {source}" if "source" in typical else source
     return merged, sorted(far, key=lambda row: -row.worse)

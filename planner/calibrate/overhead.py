@@ -24,7 +24,7 @@ _SOME_BYTES = 24.0  # per weight: any number will do
 _NOTHING_GAINED = 0.75
 # stacks whose traffic of weights is found, and the parallelism of the decoder that shows it
 _WEIGHTS_MOVED = {"pytorch-ddp": "ddp", "pytorch-fsdp": "fsdp"}
-# stacks of which ranks together take more than one alone beside kernels and collectives (hooks,
+# stacks whose ranks take more together than a single rank beside kernels and collectives (hooks,
 # distributed tensors, waiting for each other), and the parallelism that shows it
 _TOGETHER = {**_WEIGHTS_MOVED, "torchtitan": "tensor"}
 _PASSES = 2  # forward and backward
@@ -196,7 +196,7 @@ def _launch(stack: str, layer_s: float, step_s: float, on_cpu: bool, date: str) 
 
 
 def _moving(tables: Tables, stack: str, bytes_per_weight: float, date: str) -> Tables:
-    """The tables, where a stack moves so many bytes per weight beside its kernels."""
+    """The tables, where a stack moves this many bytes per weight beside its kernels."""
     subject = "what a step of many weights and few tokens takes beyond its kernels and collectives"
     fusion = {
         **tables[stack].get("fusion", {}),

@@ -60,7 +60,7 @@ class Session:
 
     @property
     def main(self) -> str:
-        """The precision that the one curve of GEMMs and attention is of."""
+        """The precision of the single curve for GEMMs and attention."""
         return "bf16" if not self.on_cpu and "bf16" in self.precisions else self.precisions[0]
 
 

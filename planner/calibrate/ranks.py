@@ -24,7 +24,7 @@ from planner.error import PlanError
 _BEAT_S = 1.0  # between signs of life; a choice
 _LOST_AFTER_BEATS = 4  # a choice
 
-# what torch and gloo say where another rank is gone, against errors of this rank alone
+# what torch and gloo say where another rank is gone, against errors of only this rank
 _BROKEN = re.compile(
     r"gloo|nccl|connection|monitoredbarrier|timed out|timeout|peer|socket|store", re.IGNORECASE
 )

@@ -176,7 +176,7 @@ def _no_head(record: Any) -> str | None:
 
 
 def _foreign(path: Path, why: str) -> PlanError:
-    return PlanError("--out", str(path), f"{why}; move the file away to measure anew")
+    return PlanError("--out", str(path), f"{why}; move the file away to measure again")
 
 
 def locked(path: Path) -> FileIO:

@@ -25,7 +25,7 @@ _FILE_BYTES: dict[cases.Mode, int] = {
     "thorough": 1024 * cases.MIB,
 }
 _PIECE_BYTES = 4 * cases.MIB  # one call of write or read
-_SPARE = 4  # a folder is measured only where free space is so many times the file
+_SPARE = 4  # a folder is measured only where free space is this many times the file
 
 
 def tasks(folder: Path, mode: cases.Mode, first_of_node: bool) -> Iterator[Task]:

@@ -39,7 +39,7 @@ def body_of(name: str) -> Body:
     """The function of a command. Raises PlanError for one that cannot be imported."""
     module = plugins.module_of("verbs", name)
     if module is None:
-        raise PlanError("command", name, "is of a plug-in that cannot be imported")
+        raise PlanError("command", name, "belongs to a plug-in that cannot be imported")
     body: Body = module.command
     return body
 

@@ -23,7 +23,7 @@ __all__ = ["Estimates", "Outline", "OutlineTime", "cut", "evaluate", "fit", "out
 
 
 _SMALL = 4096  # layouts up to which plain columns are faster than factored ones
-_SEVERAL = 8192  # the same of those that fit among more (benchmarks/search_rate.py)
+_SEVERAL = 8192  # fitting layouts among more, likewise (benchmarks/search_rate.py)
 _FEW_STAGES = 64  # of all layouts together, up to which all are looked at: none asks for more
 
 
@@ -37,7 +37,7 @@ class Estimates:
     memory: Memory
     fits: Array  # bool
     host_fits: Array  # bool: what is offloaded fits the host memory, where its size is known
-    drive_fits: Array  # bool: the same of the NVMe drives
+    drive_fits: Array  # bool: the NVMe drives, likewise
 
 
 def evaluate(

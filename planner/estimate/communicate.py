@@ -118,7 +118,7 @@ def collective(
     )
 
 
-_NO_TIME_S = 1e-30  # keeps a share of no time at all finite; below any time that occurs
+_NO_TIME_S = 1e-30  # keeps a share of zero time finite; below any time that occurs
 
 
 def share_of(part_s: Array, whole_s: Array) -> Array:
@@ -128,7 +128,7 @@ def share_of(part_s: Array, whole_s: Array) -> Array:
 
 def place(ranks: Array, stride: Array, tiers: Tiers) -> Group:
     """Group of `ranks` whose neighbours are `stride` ranks apart, on nodes (or switched domains)
-    and islands of so many GPUs."""
+    and islands of this many GPUs."""
     return Group(
         1.0 * ranks,
         _together(ranks, stride, tiers.domain),

@@ -99,7 +99,7 @@ def step_s(plan: Plan, m: Machine, engine: Engine, sequences: Array, context: Ar
 
 
 def serve_s(plan: Plan, batch: Array, gpus: Array, field: str) -> Array:
-    """Seconds in which engines on so many GPUs give the probabilities of every token of so many
+    """Seconds in which engines on this many GPUs give the probabilities of every token of this many
     sequences: each on as few GPUs as hold the weights, a power of two of them. Raises PlanError
     where they hold no engine. field: the option that says how many there are."""
     weights = _BYTES * parameter_count(plan.model)

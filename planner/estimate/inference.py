@@ -23,7 +23,7 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _SHORTEST, _CONTEXTS = (
     1024,
     6,
-)  # lengths of the table: doubling up to the model's context, at most so many
+)  # lengths of the table: doubling up to the model's context, at most this many
 
 
 def sequence_bytes(model: ModelSpec, tokens: Array, tp: int = 1) -> Array:

@@ -58,8 +58,8 @@ def token_bytes(vocab: int) -> float:
 def times(
     spec: InputSpec, sample: Sample, samples: Array, replicas: Array, copy_bytes_per_s: Array
 ) -> Ledger:
-    """Seconds that each stage takes for `samples` read by so many replicas at once; 0 where a stage
-    has no stated limit."""
+    """Seconds that each stage takes for `samples` read by this many replicas at once; 0 where a
+    stage has no stated limit."""
     share = samples / replicas
     return {
         "storage": samples * sample.stored_bytes / (spec.storage_bytes_per_s or math.inf),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +15,9 @@ from planner.specs.columns import Columns
 from planner.specs.mechanism import (
     Alive,
     Bytes,
-    Codes,
     DispatchOverlap,
     Gradients,
     Mechanism,
-    Replayed,
     Room,
     Running,
     Shard,
@@ -97,12 +95,6 @@ def _by_name(sizes: Bytes) -> Ledger:
     return {**sizes.leaves, _HOST: sizes.host, _DRIVE: sizes.drive}
 
 
-def coded(plan: Plan, kind: Literal["weights", "gradients"]) -> Codes | None:
-    """How weights are gathered or gradients are reduced in codes; None: as they are."""
-    every = (mechanism.coded(kind) for mechanism in plan.mechanisms)
-    return next((codes for codes in every if codes is not None), None)
-
-
 def gathered(plan: Plan, c: Columns, stage: Callable[[], Sharded]) -> Array | None:
     """Bytes of weights that lie gathered on a rank beside those that a pass gathers; None: none."""
     every = [*_values(plan, c, "gathered", stage)]
@@ -122,18 +114,6 @@ def brought(plan: Plan, c: Columns, copied: Array, shard: Callable[[], Shard]) -
 def evicted(plan: Plan, c: Columns, room: Callable[[], Room]) -> Array | None:
     """Bytes of the optimizer's states that leave a full GPU; None: none ever does."""
     return next(_values(plan, c, "evicted", room), None)
-
-
-def gradient_passes(plan: Plan, usual: float) -> float:
-    """Passes of a step over gradients."""
-    every = (mechanism.gradient_passes() for mechanism in plan.mechanisms)
-    return next((passes for passes in every if passes is not None), usual)
-
-
-def replayed(plan: Plan) -> Replayed | None:
-    """Operators that the CPU does not issue; None: as the stack has it."""
-    every = (mechanism.replayed() for mechanism in plan.mechanisms)
-    return next((operators for operators in every if operators is not None), None)
 
 
 def transposes_again(plan: Plan) -> bool:
@@ -169,20 +149,6 @@ def offloaded(plan: Plan) -> Callable[[str, float], float] | None:
     None: all of every leaf."""
     stated = plan.defining("offloaded")
     return stated[0].offloaded if stated else None
-
-
-def kept_load(plan: Plan) -> float | None:
-    """Expert load that saved activations have room for, relative to a rank's mean; None: as without
-    mechanisms."""
-    every = (mechanism.kept_load() for mechanism in plan.mechanisms)
-    return next((load for load in every if load is not None), None)
-
-
-def activated_bytes(plan: Plan) -> float | None:
-    """Bytes of an element that an activation function of an MLP reads, as it is kept for backward;
-    None: as without mechanisms."""
-    every = (mechanism.activated_bytes() for mechanism in plan.mechanisms)
-    return next((each for each in every if each is not None), None)
 
 
 def freed(

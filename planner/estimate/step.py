@@ -99,7 +99,7 @@ class _Step:
     backward: Array  # seconds of one micro-batch of the fullest stage
     end: EndOfStep
     once: Array  # seconds of a forward-only pass over the batch
-    compared: Array  # the same of a model that this one is compared with
+    compared: Array  # the same pass of the model that this one is compared with
 
     @functools.cached_property
     def matrices(self) -> matrix_update.MatrixTime:
@@ -271,7 +271,7 @@ def _update(s: _Step, components: Ledger) -> Ledger:
 
 
 def _other_gpus(s: _Step, components: Ledger) -> Ledger:
-    """The step where some GPUs are of a second kind."""
+    """The step on a cluster with two GPU types."""
     if s.plan.ranks.other is None:
         return components
     with section("the other GPUs"):

@@ -119,7 +119,7 @@ def beside(plan: Plan, part: SyncPart) -> bool:
 
 def shard_bytes(plan: Plan) -> float:
     """Bytes of a parameter on its way to the ranks that gather it under ZeRO-3."""
-    codes = mechanisms.coded(plan, "weights")
+    codes = plan.stated(lambda each: each.coded("weights"))
     return gathered_bytes(plan) if codes is None else codes.bytes
 
 
@@ -175,7 +175,7 @@ def sharded_layer(
     each, wide = shard_bytes(plan), gathered_bytes(plan)
     weights = each * per_layer - quantised.saved_per_layer(plan, c, stage.every, each)
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
-    if (codes := mechanisms.coded(plan, "weights")) is not None:
+    if (codes := plan.stated(lambda each: each.coded("weights"))) is not None:
         gather = gather + _recode_s(m, codes, wide) * per_layer
     again = gather
     near = mechanisms.near(plan, c, lambda: Sharded(per_layer, wide, who.shards.ranks))
@@ -220,7 +220,7 @@ def _from_host_s(plan: Plan, m: Machine, c: Columns, elements: Array) -> Array |
 def _scattered(plan: Plan, m: Machine, trained: Array, who: Replicas) -> tuple[Array, Array]:
     """(bytes of a layer's gradients as sent, seconds of their reduce-scatter, and all-reduce over
     mirrors under hybrid sharding). trained: elements of the layer."""
-    codes, cap = mechanisms.coded(plan, "gradients"), plan.training.data_bucket
+    codes, cap = plan.stated(lambda each: each.coded("gradients")), plan.training.data_bucket
     sent = (wire_bytes(plan) if codes is None else codes.bytes) * trained
     calls = 1.0 if cap is None else np.maximum(sent / cap, 1.0)
     seconds = calls * communicate.reduce_scatter_s(m, sent / calls, who.shards, m.network_frac)

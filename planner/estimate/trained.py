@@ -23,7 +23,7 @@ from planner.specs.towers import kind_plan
 @dataclass(frozen=True)
 class Weights:
     """Elements per rank: all, and trainable ones, which have gradients and states; trainable
-    elements of layers are of one trained layer."""
+    elements of layers are counted for one trained layer."""
 
     every: RankParameters
     trained: RankParameters
@@ -50,8 +50,8 @@ def kind_adapters(plan: Plan, kind: Kind) -> tuple[Matrix, ...]:
 
 
 def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParameters:
-    """Trainable elements per rank, which have gradients and states; elements of layers are of one
-    trained layer.
+    """Trainable elements per rank, which have gradients and states; elements of layers are counted
+    for one trained layer.
 
     p: all elements. Adapters of a matrix that tensor-parallel ranks share are divided as it is: A
     by its rank or its rows, B by its columns (ParallelLinearAdapter of Megatron-Bridge).

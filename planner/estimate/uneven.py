@@ -82,7 +82,7 @@ def length_moment(
 def _longest(
     spec: LengthsSpec, seq_len: int, documents: Array, order: float, within: float = 1.0
 ) -> Array:
-    """The same moment of the longest of so many independent documents."""
+    """The same moment of the longest of this many independent documents."""
     share, short = spec.mean_tokens / seq_len, short_frac(spec)
     if spec.excess == "split":
         return split_documents.longest_row_moment(

@@ -49,8 +49,8 @@ def stragglers(plan: Plan, m: Machine, table: Columns, time: StepTime) -> Stragg
 
 
 def _mixed(plan: Plan, other: GpuSpec, table: Columns, time: StepTime, m: Machine) -> Mixed:
-    """Compute seconds of one step on each kind of GPU alone with an equal split, and of all
-    together."""
+    """Compute seconds of one step: of each GPU type with an equal split, and of the whole
+    cluster."""
 
     def computing(time: StepTime) -> float:
         return first(total({name: time.components.get(name, 0.0) for name in uneven.COMPUTING}))

@@ -6,8 +6,8 @@ the interval, as a logarithm, is exp(plain + sum of coefficient x feature) over 
 properties that make a step less well known, with coefficients fitted to the interval score of all
 suites (`benchmarks/studies/widths.py`). What no request states (UNSTATED)
 is added in quadrature by its physical bounds. Suites that were in view while mechanisms were chosen
-were missed by less than those collected later: whether one was is a feature of the fit, and every
-request is of the latter.
+were missed by less than those collected later: whether a run is from the earlier ones is a feature
+of the fit, and requests count as later.
 """
 
 from __future__ import annotations

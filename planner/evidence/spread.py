@@ -12,7 +12,7 @@ _FREEDOM = 5
 COVERAGE = 0.80  # share of unseen runs that a band should hold
 SIDE = (1 + COVERAGE) / 2
 _STEPS = 60  # halvings of an interval until a quantile is exact to rounding
-_FAR = 1e3  # scales within which every quantile asked for lies
+_FAR = 1e3  # scales within which every requested quantile lies
 
 
 def _below(t: float) -> float:

@@ -11,7 +11,7 @@ from planner.specs.documents.run import Project, Run
 # RSC-2 of one operator had 6.5 and 2.34 failures per thousand node-days (arXiv 2410.21680, section
 # III; recalled), of which ln(6.5 / 2.34) / sqrt(2) is the spread; of a stated time there is none
 _MTBF = 0.7
-# the same of what neither step nor failures count: slow nodes, maintenance, evaluation; assumed
+# likewise for losses beside step and failures: slow nodes, maintenance, evaluation; assumed
 _STOPS = 0.03
 _MANY = 1e9  # failures of a run of unknown length: so many that their number equals the mean
 _FEWEST = 0.1  # of a run that hardly ever fails, so that the variance has an end

@@ -176,7 +176,7 @@ def _attention(answer: Answer) -> None:
 
 
 def _checkpointing(answer: Answer) -> None:
-    """Checkpoints keep inputs of layers; activation offloading alone does not checkpoint."""
+    """Checkpoints keep inputs of layers; activation offloading without them does not checkpoint."""
     name, away = "gradient_checkpointing", "activation_offloading"
     value, moved = answer.get(name, False), answer.get(away, False)
     repeats = value if isinstance(value, bool) else str(value).lower() not in ("false", "none")

@@ -2,7 +2,7 @@
 models, Colossal-LLaMA, ColossalMoE and ColossalChat.
 
 Names and defaults: examples/language and applications of hpcaitech/ColossalAI@4f9953be. Other
-programs have no defaults here: their commands alone count.
+programs have no defaults here: only their commands count.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _of_words(words: Sequence[Word]) -> dict[str, Value]:
 def _more(values: Mapping[str, Value], answer: Answer) -> None:
     program = str(answer.get(_PROGRAM))
     if program in _GENERATES:
-        why = "generation is not part of the estimate, which is of the policy's optimizer step"
+        why = "generation is not part of the estimate, which covers the policy's optimizer step"
         answer.mark(_PROGRAM, "not understood", why)
     elif program in _TASKS:
         answer.state("task", _TASKS[program], _PROGRAM)
@@ -156,7 +156,7 @@ def _by_plugin(answer: Answer) -> None:
         if plugin == "gemini":
             _gemini(answer)
     elif answer.get("plugin") is not None:
-        answer.mark("plugin", "not understood", "is no plugin that is known here")
+        answer.mark("plugin", "not understood", "is not a known plugin")
     if plugin in _OWN_TYPES and answer.option("precision") == "fp16":
         answer.imply("precision", _OWN_TYPES[plugin], "its plugin casts nothing")
     if plugin.endswith("_cpu"):

@@ -36,12 +36,12 @@ _TURN = 1_000_000_000  # elements that ZeRO-3 updates at a time by default (sub_
 def _optimizer(value: Any) -> str:
     optimizer = _OPTIMIZERS.get(str(value).lower().replace("_", ""))
     if optimizer is None:
-        raise ValueError(f"{value!r} is not modelled; the estimate is of adam")
+        raise ValueError(f"{value!r} is not modelled; the estimate assumes adam")
     return optimizer
 
 
 def _bucket(value: Any) -> Any:
-    """Bytes of a bucket of so many elements; auto follows from the widths of the model."""
+    """Bytes of a bucket of this many elements; auto follows from the widths of the model."""
     if value == "auto":
         return None
     elements = trainer.whole(value)
@@ -85,7 +85,7 @@ TABLE = (
     Argument("tensor_parallel.autotp_size", "tp", meaning=_several, writes=_several),
 )
 UNREAD = unread("deepspeed")
-# of ZeRO: moved by what is modelled at its defaults alone
+# of ZeRO: modelled only at their defaults
 _TAKEN = {
     # what is gathered ahead is the next layer, whole
     *("allgather_bucket_size", "stage3_prefetch_bucket_size"),

@@ -17,7 +17,7 @@ from planner.formats.record import Format, Value
 from planner.formats.target import SHARDED, PlanToWrite, Target
 
 _COMMAND = "edited.sh"  # under which arguments of a command line are parsed
-_OFF = (None, False, 0, 1, "none")  # what is not asked for
+_OFF = (None, False, 0, 1, "none")  # values of an option that is off
 # what does nothing where a plan has no word for it: ranks and stages are then not divided so
 _IDLE = ("schedule", "sequence_parallel", "placement")
 _KEPT = ("gpus", "global_batch")  # what stays as it was, and must still be said

@@ -28,7 +28,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer.read_subspace(answer)
     trainer.read_liger(answer, "use_liger_kernel")
     trainer.read_degrees(answer)
-    if "use_peft" in values:  # of a Python script: one of arguments alone may train adapters anyway
+    if "use_peft" in values:  # a Python script; one with only arguments may train adapters anyway
         adapted.read(answer, adapted.Names(), "use_peft")
         adapted.read_frozen(answer, _FROZEN)
     trainer_script.read(answer)

@@ -56,7 +56,7 @@ _SCALE = 4  # mlp_scale of GPT-2
 def _optimizer(value: Any) -> str:
     """Our optimizer. Raises ValueError where it is not modelled."""
     if value not in _OPTIMIZERS:
-        raise ValueError(f"{value!r} is not modelled; the estimate is of adam")
+        raise ValueError(f"{value!r} is not modelled; the estimate assumes adam")
     return _OPTIMIZERS[value]
 
 
@@ -126,7 +126,7 @@ def _model(values: Mapping[str, Value], answer: Answer) -> None:
     kind = answer.get("model.type")
     usual = _FAMILIES.get(str(kind))
     if usual is None:
-        answer.mark("model.type", "not understood", "is no family that is built here: --model")
+        answer.mark("model.type", "not understood", "is not a known family: --model")
     elif answer.option("model") is None:
         answer.mark("model.type", "read")
         _family(answer, str(kind))

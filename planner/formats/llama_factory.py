@@ -26,7 +26,7 @@ def _flash(value: Any) -> str | None:
         return None
     kernel = _FLASH.get(str(value).lower().removeprefix("attentionfunction."))
     if kernel is None:
-        raise ValueError(f"{value!r} is not modelled; the estimate is of the stack's own kernel")
+        raise ValueError(f"{value!r} is not modelled; the estimate assumes the stack's own kernel")
     return kernel
 
 
@@ -231,7 +231,7 @@ def _optimizer(answer: Answer) -> None:
         tensor = ours == "apollo" and answer.get("apollo_scale_type") == "tensor"
         tensor = tensor and trainer.number(answer, "apollo_rank", 16) == 1
         kind = "galore8bit" if narrow else "apollo-mini" if tensor else ours
-        answer.options.pop("optimizer", None)  # optim is of the moments alone
+        answer.options.pop("optimizer", None)  # optim sets only the moments
         answer.state("optimizer", kind, f"use_{ours}")
         if tensor:
             answer.mark("apollo_rank", "implied", "of APOLLO-Mini")
@@ -284,7 +284,7 @@ def write(options: Mapping[str, Any]) -> str:
     config = {
         name: theirs
         for name, theirs in trainer.written(rows, trainer.of_examples(options)).items()
-        if name not in _DEGREES or theirs != 1  # its parser knows them beside Megatron-Core alone
+        if name not in _DEGREES or theirs != 1  # its parser knows them only beside Megatron-Core
     } | _subspace(options)
     config |= trainer.types(options, "")
     if options.get("state_precision") == "bf16":

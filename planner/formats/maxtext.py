@@ -125,7 +125,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
         _of_named_model(answer)
     _towers(answer)
     _experts(answer)
-    # a file of a model, of a mesh or of kernels alone: what others set is not known
+    # a file with only a model, a mesh or kernels: settings of other files are not known
     answer.is_part = "per_device_batch_size" not in values and "max_target_length" not in values
     answer.imply("stack", "maxtext", "MaxText")
     degrees = _degrees(answer)

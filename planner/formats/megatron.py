@@ -125,7 +125,7 @@ def _flags(command: Command) -> int:
 
 
 def own_words(words: Sequence[Word]) -> Sequence[Word]:
-    """The words behind the program that is started: those before it are of the launcher."""
+    """The arguments of the started program, without the launcher's before it."""
     scripts = [i for i, word in enumerate(words) if re.search(r"\w\.py$", word.text)]
     modules = [i + 1 for i, word in enumerate(words[:-1]) if word.text == "-m"]
     start = max([*scripts[:1], *modules[:1]], default=-1)

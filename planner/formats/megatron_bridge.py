@@ -15,7 +15,7 @@ from planner.formats import megatron_table as names
 from planner.formats.megatron import own_words, scalar
 from planner.formats.megatron_around import name_model, read_with, typed
 from planner.formats.python_text import constant, named, tree
-from planner.formats.record import Answer, Argument, Format, Value, unread
+from planner.formats.record import Answer, Argument, Format, Value, of_mechanisms, unread
 from planner.formats.shell import script
 from planner.inputs.readers import yaml_places
 from planner.specs.options.aliases import words
@@ -48,7 +48,7 @@ TABLE = (
     Argument(_PRECISION, "precision", words=words("precisions", "megatron-bridge")),
     Argument("grad-reduce-in-fp32", "grad_reduce_precision", words={True: None, False: "bf16"}),
     Argument("share-embeddings-and-output-weights", "model.tied_embeddings"),
-    Argument("activation-func-fp8-input-store", "fp8_mlp_input"),
+    *of_mechanisms("megatron-bridge"),
     Argument("disable-parameter-transpose-cache", "transpose_weights"),
     Argument("peft.dim", "lora"),
     Argument("gated-linear-unit", "model.mlp", words={True: "gated", False: "plain"}),
@@ -175,7 +175,7 @@ def _assigned(node: ast.stmt, constants: Mapping[str, Any]) -> Iterator[tuple[st
         yield from _of_value(name, node.value, constants)
 
 
-# functions that make a configuration with defaults alone (recipes/common.py)
+# functions that make a configuration with only defaults (recipes/common.py)
 _EMPTY = ("pretrain_common", "sft_common", "peft_common")
 
 

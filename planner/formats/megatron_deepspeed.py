@@ -46,7 +46,7 @@ def stack(answer: Answer) -> None:
 
 def old_recompute(answer: Answer) -> bool:
     """Recompute by the arguments before --recompute-granularity, where there are some: of all
-    layers, of groups (uniform) or of the first so many of a stage (block)."""
+    layers, of groups (uniform) or of the first N layers of a stage (block)."""
     method = next((name for name in _OLD_METHODS if answer.get(name)), "")
     count = next((name for name in _OLD_COUNTS if name in answer.values), "")
     layers = answer.get(count, 1)

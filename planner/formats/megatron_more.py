@@ -28,7 +28,7 @@ _FP8 = {
 }
 _SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _GATED_MULTIPLE = 64  # of the width of a gated MLP that is not given (arguments.py)
-_ENDS_IN_BF16 = 1  # layers at each end of --first-last-layers-bf16 that is given alone
+_ENDS_IN_BF16 = 1  # layers at each end of --first-last-layers-bf16 without counts
 _WINDOW_EVERY = 1
 # vocabularies of tokenizers that their name settles
 _VOCABULARIES = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.formats.record import Argument
+from planner.formats.record import Argument, of_mechanisms
 from planner.specs.names import CONTEXT_WAYS, ContextWay
 from planner.specs.options.aliases import words
 from planner.specs.pipeline_layout import layout_name
@@ -41,7 +41,7 @@ def _whole(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise ValueError("must be a whole number")
     if value == 0:
-        return None  # none of it
+        return None  # off
     if value < 1:
         raise ValueError("must be at least 1")
     return int(value)
@@ -89,9 +89,8 @@ PARALLEL = (
     ),
     Argument("cp-comm-type", "cp_comm_type", meaning=_first_way, writes=_way_written),
     Argument("tp-comm-overlap", "tp_overlap", words={True: "user-buffers", False: "none"}),
-    Argument("overlap-moe-expert-parallel-comm", "ep_overlap"),
+    *of_mechanisms("megatron"),
     Argument("ddp-bucket-size", "dp_bucket", factor=4, note="elements of fp32 gradients"),
-    Argument("moe-shared-expert-overlap", "shared_expert_overlap"),
 )
 TRAINING = (
     _number("micro-batch-size", "micro_batch", 1, also=("batch-size",)),
@@ -143,6 +142,6 @@ EXPERTS = (
     ),
 )
 TABLE = (*PARALLEL, *TRAINING, *MODEL, *EXPERTS)
-# arguments of latent attention that act with --multi-latent-attention alone, with their defaults
+# arguments of latent attention that act only with --multi-latent-attention, with their defaults
 LATENT = {"kv-lora-rank": 32, "qk-head-dim": 128, "qk-pos-emb-head-dim": 64, "v-head-dim": 128}
 STATE_TYPES = _TYPES

@@ -247,7 +247,7 @@ def _galore(answer: Answer) -> None:
 
 
 def _accumulation(answer: Answer) -> None:
-    """Accumulation where it is not said: so that a step has 16 sequences, but for GRPO."""
+    """Accumulation where it is not said: so that a step has 16 sequences, except for GRPO."""
     if "gradient_accumulation_steps" in answer.values:
         return
     each = answer.option("micro_batch") or 1

@@ -185,7 +185,7 @@ def _rest(request: PlanToWrite) -> dict[str, Any]:
         f"{_M}attention_bias": plain is not None and plain.bias_qkv,
         f"{_M}hidden_act": plain.activation if plain else "silu",
     }
-    if request.get("cp", 1) > 1:  # its other attention would see the tokens of one rank alone
+    if request.get("cp", 1) > 1:  # its other attention would see only the tokens of one rank
         out |= {f"{_M}_attn_implementation": _GATHERED, f"{_M}ring_attn_heads_k_stride": 1}
     if plain and plain.attention_window:
         out[f"{_M}sliding_window_size"] = plain.attention_window

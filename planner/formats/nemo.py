@@ -29,7 +29,7 @@ _PRECISIONS = {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "
 _SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
 _PAIRED = ("dpo",)
 _OBJECTIVES = ("dpo", "kto", "spin", "ppo", "reinforce", "rs")
-# theirs: the switch of Megatron-LM that says the same of these values
+# theirs: the switch of Megatron-LM with the meaning of these values
 _PARTS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "activation": ("swiglu", ("swiglu", "fast-swiglu")),
     "bias": ("disable-bias-linear", (False,)),
@@ -115,7 +115,7 @@ def _adapters(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _objective(answer: Answer) -> None:
-    """DPO and KTO by their tables; a micro-batch of DPO is of pairs."""
+    """DPO and KTO by their tables; a micro-batch of DPO counts pairs."""
     kinds = {n.split(".")[1] for n in answer.values if n.startswith(("model.", "trainer."))}
     kind = next((kind for kind in _OBJECTIVES if kind in kinds), "")
     named = next((n for n in answer.values if n.startswith(f"model.{kind}.")), "")

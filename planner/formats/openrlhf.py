@@ -1,8 +1,8 @@
 """OpenRLHF: its commands for supervised fine-tuning, preferences, models of rewards and PPO, of
 which the optimizer step of the policy is read.
 
-Names and defaults: openrlhf/cli/train_*.py of OpenRLHF/OpenRLHF@3c3be623; names without dots
-are of releases up to 0.9.
+Names and defaults: openrlhf/cli/train_*.py of OpenRLHF/OpenRLHF@3c3be623; names without dots belong
+to releases up to 0.9.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
     if which in _ONE_EACH and "train.micro_batch_size" not in values:
         answer.imply("micro_batch", 1, "of this program by default")
     if which in _GENERATES:
-        why = "generation is not part of the estimate, which is of the policy's optimizer step"
+        why = "generation is not part of the estimate, which covers the policy's optimizer step"
         answer.mark(_WHICH, "not understood", why)
         lengths = ("data.prompt_max_len", "rollout.generate_max_len")
         both = [trainer.number(answer, name, 1024) for name in lengths]

@@ -35,7 +35,7 @@ def _of_data(text: str) -> str:
     for row in _table()["files"]:
         has = all(re.search(pattern, text, re.M) for pattern in row["has"])
         if has and not any(re.search(pattern, text, re.M) for pattern in row["lacks"]):
-            return f"is no training: it {row['says']}"
+            return f"does not train: it {row['says']}"
     return ""
 
 
@@ -53,7 +53,7 @@ def _of_script(text: str) -> str:
     if not works or not all(work for _, work in works):
         return ""
     named, work = works[-1]
-    return f"is no training: {named} {work}"
+    return f"does not train: {named} {work}"
 
 
 def _program(command: Command) -> str:

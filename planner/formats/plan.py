@@ -124,7 +124,7 @@ def _of_width(recipe: formats.Recipe, files: Iterable[str], typed: Given) -> Giv
     model = typed.get("model", options.get("model"))
     each = options.pop(SQUARE, None)
     if each is not None and model is not None and not options.get("dp_bucket"):
-        with suppress(PlanError):  # said where the model is asked for
+        with suppress(PlanError):  # reported where the model is read
             options["dp_bucket"] = float(each * model_spec(str(model))[0].hidden ** 2)
     whole = ", ".join(files)
     return Given(options, {name: _origin(recipe.stated.get(name), whole) for name in options})

@@ -213,7 +213,7 @@ _PLAIN = (bool, int, float, type(None))
 
 
 def _run(options: dict[str, Stated]) -> None:
-    """The tokens of a run of so many steps, where the files say all that is in a step."""
+    """The tokens of a run of this many steps, where the files say all that is in a step."""
     steps = options.pop(STEPS, None)
     known = [options.get(name) for name in ("micro_batch", "grad_accum", "gpus", "seq_len")]
     if steps is None or "tokens" in options:

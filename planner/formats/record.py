@@ -20,11 +20,12 @@ from typing import Any, Literal
 
 from planner.inputs.readers import read_toml
 from planner.specs.base import PlanError
+from planner.specs.options import MECHANISMS
 
 Use = Literal["read", "implied", "irrelevant", "not understood"]
 SQUARE = "bucket_of_width"  # bytes per square of the hidden size: no option, a bucket is
 STEPS = "steps"  # of a run: no option, for its tokens are
-RL = "rl"  # `rl.NAME` is an option of that verb alone, or with None one that is open there
+RL = "rl"  # `rl.NAME` is an option of only `dpplan rl`; None: it is open there
 MODEL = "model."  # prefix of model fields, for arguments that correspond to no option
 _UNREAD = Path(__file__).with_name("arguments.toml")
 _AGAIN = re.compile(r" \(line \d+\)$")  # how a key is named that a file gives twice
@@ -127,7 +128,7 @@ class Stated:
     """An option or a field of the model, the argument that states it, and where that stands.
 
     implied: it follows from others or is what the program does by itself, and gives way to what a
-    file states. None is of an option that is known to be as the stack has it.
+    file states. None: the option is known to be as the stack has it.
     """
 
     value: Any
@@ -246,6 +247,12 @@ class Answer:
         options[name.removeprefix(MODEL)] = stated
 
 
+def of_mechanisms(table: str) -> tuple[Argument, ...]:
+    """Arguments of a table that the modules of mechanisms state."""
+    named = (each.ARGUMENTS.get(table, {}).items() for each in MECHANISMS)
+    return tuple(Argument(name, option) for pairs in named for name, option in pairs)
+
+
 def _unset(value: Value) -> str:
     return f"the file does not set {', '.join(value.unknown)}"
 
@@ -266,9 +273,10 @@ def _none_irrelevant(values: Mapping[str, Value]) -> Iterable[str]:
 class Format:
     """A foreign format.
 
-    kind: its id; title: for people. detect: whether a text, under its file's name, is of it or has
-    a part of it; whole: then no part of that text is of another format, but the launcher's of a
-    script. parse: the arguments of a text by name in one plain spelling. table: what is one to one.
+    kind: its id; title: for people. detect: whether a text, under its file's name, is in this
+    format or has a part in it; whole: no part of such a text is in another format, except the
+    launcher of a script. parse: the arguments of a text by name in one plain spelling. table: what
+    is one to one.
     irrelevant: patterns of names that move neither memory nor time. lacks: patterns of names that
     do move them and that no estimate has, with why. off: patterns of switches that are off where
     they are left out, so that one that is off says nothing.
@@ -297,7 +305,7 @@ class Format:
 
     def read(self, values: Mapping[str, Value]) -> Answer:
         """The answer of these arguments; every one gets a status. Raises ValueError where several
-        values are of a kind that their arguments do not have, and PlanError where the reader
+        values have types that their arguments do not take, and PlanError where the reader
         refuses them."""
         try:
             return self._read(values)

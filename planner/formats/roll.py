@@ -64,7 +64,7 @@ def _more(values: Mapping[str, Value], answer: Answer) -> None:
     elif kind.startswith(("deepspeed", "fsdp")):
         _of_torch(values, answer, kind)
     else:
-        answer.mark(_NAME, "not understood", "is no strategy of training")
+        answer.mark(_NAME, "not understood", "is not a training strategy")
     answer.mark(_NAME, "read")
     _adapters(answer)
     if "chosen_key" in values:

@@ -19,7 +19,7 @@ _PADDING = 1024  # words at most by which a vocabulary is padded
 _NEEDED = ("layers", "hidden", "heads")
 _OF_STACK = ("layers", "hidden")  # of a model whose layers are written out
 _FFN_FACTOR = 4  # width of an MLP over the hidden width where a program states none
-_GATED = 8 / 3  # the same of a gated one
+_GATED = 8 / 3  # of a gated MLP, likewise
 _ASSUMED_VOCABULARY = 128_000  # words where neither the files nor their tokenizer say it: a choice
 
 

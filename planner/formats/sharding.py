@@ -53,7 +53,7 @@ def read_sharding(answer: Answer, stack: str = DEEPSPEED) -> None:
 
 
 def read_deepspeed(answer: Answer, name: str, stack: str) -> bool:
-    """A configuration of DeepSpeed: another file, of which the name alone is known here, or inside.
+    """A configuration of DeepSpeed: another file, of which only the name is known here, or inside.
     Whether there is one."""
     inside = {key: value for key, value in answer.values.items() if key.startswith(f"{name}.")}
     value = answer.get(name)

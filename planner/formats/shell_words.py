@@ -325,7 +325,7 @@ def _variable(raw: str, quoted: bool, state: State, depth: int) -> Iterator[_Pie
         yield _arithmetic(raw, quoted, state)
         return
     if raw in _SPECIAL:
-        # "$@" is words of their own, of which a script alone has none
+        # "$@" stands for arguments, which a script by itself does not have
         yield from [_Piece("$" if raw == "$" else "", quoted)] * ("@" not in raw)
         return
     inner = raw if not raw.startswith("${") else "${" + raw[2:-1]

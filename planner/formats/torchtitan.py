@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from planner.formats.record import Answer, Argument, Format, Value, patterns, unread
+from planner.formats.record import Answer, Argument, Format, Value, of_mechanisms, patterns, unread
 from planner.formats.shell import Word, script
 from planner.inputs import catalog
 from planner.inputs.readers import read_toml
@@ -130,7 +130,7 @@ TABLE = (
     Argument(
         "optimizer.name", "optimizer", words=words("optimizers", "torchtitan"), default="adamw"
     ),
-    Argument("optimizer.early_step_in_backward", "optimizer_in_backward"),
+    *of_mechanisms("torchtitan"),
     Argument("training.enable_cpu_offload", "offload", words={True: "params", False: None}),
     Argument("training.dtype", "state_precision", words={"bfloat16": "bf16", "float32": None}),
 )

@@ -33,7 +33,7 @@ _MODULES = (
     *("llama2", "llama3", "llama3_1", "llama3_2", "llama3_2_vision", "llama3_3", "llama4"),
     *("mistral", "gemma", "gemma2", "phi3", "phi4", "qwen2", "qwen2_5", "qwen3"),
 )
-# builders whose names say which weights they are of
+# builders whose names say which weights they load
 _OF_BASE = re.compile(r"qwen2_5_(1_5|7|14|32|72)b|qwen3_(0_6|1_7|4|8|14)b")
 
 
@@ -66,7 +66,7 @@ def _component(ours: Any) -> str | None:
 
 def _optimizer(component: Any) -> str:
     if component not in _OPTIMIZERS:
-        raise ValueError(f"{component!r} is not modelled; the estimate is of adam")
+        raise ValueError(f"{component!r} is not modelled; the estimate assumes adam")
     return _OPTIMIZERS[component]
 
 
@@ -76,7 +76,7 @@ def _offloads(option: str) -> Mapping[Any, Any]:
 
 def _loss(component: Any) -> str:
     if component not in _LOSSES:
-        raise ValueError(f"{component!r} is not modelled; the estimate is of cross-entropy")
+        raise ValueError(f"{component!r} is not modelled; the estimate assumes cross-entropy")
     return _LOSSES[component]
 
 
@@ -239,7 +239,7 @@ _OF_ATTENTION = {
 
 
 def _adapted(options: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The builder with adapters, and which matrices they are of; {} where it cannot say them."""
+    """The builder with adapters, and the adapted matrices; {} where it cannot state them."""
     rank = options.get("lora")
     if rank is None:
         return {}

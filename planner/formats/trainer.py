@@ -133,7 +133,7 @@ def optimizer(value: Any) -> str:
     name = str(value).lower().removeprefix("optimizernames.").removesuffix(_BY_LAYER)
     known = OPTIMIZERS.get(name)
     if known is None:
-        raise ValueError(f"{value!r} is not modelled; the estimate is of adam")
+        raise ValueError(f"{value!r} is not modelled; the estimate assumes adam")
     return known
 
 
@@ -143,7 +143,7 @@ def attention(value: Any) -> str | None:
         return None
     kernel = ATTENTIONS.get(str(value).lower().removeprefix("attentionbackend."))
     if kernel is None:
-        raise ValueError(f"{value!r} is not modelled; the estimate is of the stack's own kernel")
+        raise ValueError(f"{value!r} is not modelled; the estimate assumes the stack's own kernel")
     return kernel
 
 
@@ -156,7 +156,7 @@ def model_name(value: Any) -> str | None:
     organisation, _, copied = name.rpartition("/")
     if hub_configs.named(name) is not None:
         return name
-    if organisation and catalog.is_path(name):  # the Hub's id of no model that ships
+    if organisation and catalog.is_path(name):  # an id of the Hub that no shipped model has
         with suppress(PlanError):
             return catalog.find("models", copied).stem
     return name
@@ -376,7 +376,7 @@ def of_examples(options: Mapping[str, Any]) -> dict[str, Any]:
     if each == 1 or micro is None:
         return dict(options)
     if micro % each:
-        remedy = f"a micro-batch of {options['task']} is of pairs: take an even one"
+        remedy = f"a micro-batch of {options['task']} consists of pairs: take an even one"
         raise PlanError("--micro-batch", micro, remedy)
     return {**options, "micro_batch": micro // each}
 

@@ -40,7 +40,7 @@ TABLE = (
     Argument("activation_offloading", "offload", words={True: "activations", False: None}),
 )
 UNREAD = unread("trl")
-_GENERATES = "generation is not part of the estimate, which is of a training step only"
+_GENERATES = "generation is not part of the estimate, which covers only a training step"
 _FROZEN = adapted.Frozen(stack="trl", doubled="use_bnb_nested_quant", default_doubled=False)
 _GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
 _PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta", "rpo_alpha")
@@ -49,7 +49,7 @@ _SHARED = ("beta", "max_prompt_length")
 _RUNS = ("output_dir", "hub_model_id", "run_name")
 _NAMED = re.compile(r"(?<![a-z])(dpo|orpo|kto)(?![a-z])")
 _WEIGHTED = ("desirable_weight", "undesirable_weight")
-_OF_REWARDS = "center_rewards_coefficient"  # of RewardConfig alone
+_OF_REWARDS = "center_rewards_coefficient"  # of only RewardConfig
 _TEACHER = taught.Names()
 
 
@@ -180,7 +180,7 @@ _LOADED = ("dtype", "torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs
 
 def _loaded(answer: Answer) -> None:
     """The type of frozen weights where nothing says it: ModelConfig of TRL loads float32, which
-    DeepSpeed alone converts; what a script loads itself depends on the release of transformers."""
+    only DeepSpeed converts; what a script loads itself depends on the release of transformers."""
     is_stated = any(answer.get(name) is not None for name in (*_LOADED, trainer_script.UNSLOTH))
     converts = answer.option("stack") in sharding.BY_DEEPSPEED
     if not answer.option("lora") or answer.option("base_precision") or is_stated or converts:

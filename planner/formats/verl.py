@@ -239,7 +239,7 @@ def _engine(answer: Answer) -> dict[str, Any]:
 
 
 def _rewards(answer: Answer, gpus: int | None) -> dict[str, Any]:
-    """Options of a reward model, and of GPUs for it alone beside the others."""
+    """Options of a reward model, and of dedicated GPUs for it."""
     path = answer.get(f"{_REWARD}model.path")
     if not answer.get(f"{_REWARD}enable") or not isinstance(path, str) or not _HUB.fullmatch(path):
         return {}
@@ -258,7 +258,7 @@ def _number(answer: Answer, name: str, usual: float, flag: str) -> float | None:
     text = str(answer.get(name))
     if _NUMBER.fullmatch(text):
         return float(text) if "." in text else int(text)
-    answer.mark(name, "not understood", f"is no number: give {flag}")
+    answer.mark(name, "not understood", f"is not a number: give {flag}")
     return None
 
 
@@ -441,11 +441,7 @@ def _arguments(request: PlanToWrite) -> list[str]:
         plan |= {"engine": "megatron", "optim": "megatron", **engine, **_megatron_plan(request)}
     else:
         plan |= {"engine": "fsdp", "optim": "fsdp", **_fsdp_plan(request)}
-    return [f"{name}={_word(value)}" for name, value in plan.items()]
-
-
-def _word(value: Any) -> str:
-    return str(value)
+    return [f"{name}={value}" for name, value in plan.items()]
 
 
 def _megatron_plan(request: PlanToWrite) -> dict[str, Any]:

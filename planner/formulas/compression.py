@@ -15,7 +15,7 @@ from planner.ledger import Array, formula
 @formula(
     unit="B",
     equation="elements (bits / 8 + scale bytes / block)",
-    source="definition: a code of so many bits per element and one scale per block",
+    source="definition: a code of `bits` per element and one scale per block",
 )
 def coded_bytes(elements: Array, bits: Array, scale_bytes: Array, block_elements: Array) -> Array:
     """Bytes of quantised gradients."""

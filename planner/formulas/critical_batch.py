@@ -86,8 +86,8 @@ def gradient_variance(
     source="McCandlish et al. 2018, arXiv 1812.06162, equation 2.9",
 )
 def noise_scale(variance: Array, squared: Array) -> Array:
-    """Simple noise scale, the batch at which noise and gradient are alike; in the examples that the
-    variance is of.
+    """Simple noise scale, the batch at which noise and gradient are alike; in units of the examples
+    of the variance.
 
     It stands for the critical batch where the Hessian is near a multiple of the identity.
     """

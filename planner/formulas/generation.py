@@ -61,7 +61,7 @@ def decode_step_s(gpu_s: Array, sequences: Array, step_s: Array, sequence_s: Arr
     source="log-normal lengths, cut at the longest allowed; docs/reinforcement.md",
 )
 def running_frac(tokens: Array, median: Array, sigma: Array, longest: Array) -> Array:
-    """Share of responses that are longer than so many tokens; sigma 0: all have the median."""
+    """Share of responses that are longer than this many tokens; sigma 0: all have the median."""
     t = np.maximum(np.asarray(tokens, float), 1e-9)
     spread = np.maximum(sigma, 1e-9)
     return np.where(t < longest, 1 - _below((np.log(t) - np.log(median)) / spread), 0.0)
@@ -119,7 +119,7 @@ def steady_s(sequences: Array, slots: Array, tokens: Array, step_s: Array) -> Ar
     ),
 )
 def ahead_s(drained_s: Array, filled_s: Array, steps_ahead: Array) -> Array:
-    """Time of a step's responses where generation runs so many steps ahead of training."""
+    """Time of a step's responses where generation runs this many steps ahead of training."""
     return (drained_s + steps_ahead * filled_s) / (steps_ahead + 1)
 
 

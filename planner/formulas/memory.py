@@ -201,7 +201,7 @@ def tiled_logits_bytes(
     equation="(T + V / t) h b",
     source=(
         "ChunkedLogProbFunction.backward of trl/kernels/chunked_logprob.py: logits are made again,"
-        " gradients added up in fp32 and returned in the type of what they are of"
+        " gradients added up in fp32 and returned in the type of input and weight"
     ),
 )
 def tiled_gradient_bytes(

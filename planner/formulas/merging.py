@@ -14,7 +14,7 @@ from planner.ledger import Array, formula
     ),
 )
 def merged_traffic_bytes(elements: Array, adapter_bytes: Array, weight_bytes: Array) -> Array:
-    """Bytes that move while adapters are merged into matrices of so many elements. adapter_bytes,
+    """Bytes that move while adapters are merged into matrices of this many elements. adapter_bytes,
     weight_bytes: of an element of either."""
     return elements * (4 * adapter_bytes + 2 * weight_bytes)
 

@@ -185,7 +185,7 @@ def _rotated(every: float, block: float, widest: float, flop: float) -> Callable
         blocks = np.ceil(rows / block) * np.ceil(columns / block)
         left, right = (1.0 * (rows <= widest), 1.0 * (columns <= widest))
         both = blocks * (left * r**3 + right * c**3)
-        projected = 3.0 if flop == _QR else 1.0  # gradient, momentum and update, or gradient alone
+        projected = 3.0 if flop == _QR else 1.0  # gradient, momentum and update; or the gradient
         return Work(
             gemms=(
                 Gemm(r * left, r * left, c, 1.0),
@@ -230,22 +230,22 @@ def _projected(rank: float, by_svd: bool) -> Callable[[Array, Array], Work]:
 class Optimizer:
     """States per tensor and work per update.
 
-    Where `rest` names another optimizer, this one is of the matrices of layers, routers and experts
-    among them, and the other of embeddings, head, norms and biases.
+    Where `rest` names another optimizer, this one updates the matrices of layers, routers and
+    experts among them, and the other embeddings, head, norms and biases.
     """
 
     title: str
     source: str
     moments: int = 0  # states as large as the tensor
     element: float = TYPE_BYTES["fp32"]  # bytes of each by default
-    typed: bool = True  # whether they follow the type of the weights, or one that is asked for
+    typed: bool = True  # whether they follow the type of the weights, or a requested type
     block: int = 0  # elements that share a scale, where states are quantised
     smallest: int = 0  # tensors with fewer elements keep fp32 states
     paged: bool = False  # states lie in memory that the driver pages to the host
     rank: int = 0  # of the subspace in which moments are, of a matrix; 0: none
     found: bool = False  # by the gradient's own singular vectors, in place of a random one
     factored: bool = False  # a second moment as means of rows and columns; of vectors it is whole
-    # elements beyond the moments that a matrix of so many rows and columns keeps in fp32
+    # elements beyond the moments that a matrix of this many rows and columns keeps in fp32
     kept: Callable[[Array, Array], Array] | None = None
     work: Callable[[Array, Array], Work] | None = None
     rest: OptimizerName | None = None

@@ -17,7 +17,7 @@ from planner.ledger import Array, formula
     ),
 )
 def pipeline_s(slowest_s: Array, microbatches: Array, idle_s: Array) -> Array:
-    """Time of m micro-batches: the slowest stage is busy but for what the schedule leaves idle
+    """Time of m micro-batches: the slowest stage is busy except for what the schedule leaves idle
     around it."""
     return microbatches * slowest_s + idle_s
 

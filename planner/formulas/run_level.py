@@ -241,6 +241,6 @@ def node_down_frac(mtbf_node_s: Array, repair_s: Array) -> Array:
     source="own derivation: all g nodes work at once, each without regard to the others",
 )
 def nodes_up_frac(down_frac: Array, nodes: Array) -> Array:
-    """Share of the time for which so many nodes all work: the nodes of one replica for a job that
+    """Share of the time for which this many nodes all work: the nodes of one replica for a job that
     continues without broken replicas, of the whole job otherwise."""
     return (1 - down_frac) ** nodes

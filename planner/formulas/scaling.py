@@ -29,7 +29,7 @@ def amdahl_fit(gpus: Array, seconds: Array) -> tuple[float, float]:
     ones = np.ones(len(taken))
     scale = np.linalg.norm(columns, axis=0)
     best = np.linalg.lstsq(columns / scale, ones, rcond=None)[0] / scale
-    if best.min() < 0:  # one of the parts is nothing: the other alone
+    if best.min() < 0:  # one of the parts is zero: only the other counts
         alone = columns.sum(axis=0) / (columns**2).sum(axis=0)
         misses = ((columns * alone - 1) ** 2).sum(axis=0)
         best = np.where(np.arange(2) == misses.argmin(), alone, 0.0)

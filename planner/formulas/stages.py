@@ -54,15 +54,15 @@ class Contents(NamedTuple):
     kinds: Array  # (kinds, vpp, pp)
     mtp: Array
     before: Array  # layers of the model before the chunk
-    seen: Array  # (kinds, layers + 1): of the first layers, how many are of the kind
+    seen: Array  # (kinds, layers + 1): layers of the kind among the first ones
 
     @property
     def layers(self) -> Array:
         return np.asarray(self.kinds.sum(axis=0))
 
     def first_of(self, kind: int, most: Array) -> Array:
-        """Layers of a kind among the first so many of every chunk; most: a shape that broadcasts
-        against (vpp, pp)."""
+        """Layers of a kind among the first layers of every chunk, up to this count; most: a shape
+        that broadcasts against (vpp, pp)."""
         start = self.before.astype(np.intp)
         end = (self.before + np.minimum(self.layers, most)).astype(np.intp)
         return np.asarray(self.seen[kind][end] - self.seen[kind][start])
@@ -76,7 +76,7 @@ def contents(
     Rank r holds chunks r, r + pp, r + 2 pp ...; folded (a V): r and 2 pp - 1 - r.
 
     A pipeline layout that was stated holds. Else chunks that layers divide into are equal.
-    Where layers are of kinds that differ in FLOP, and the contents of chunks are stated to the
+    Where layers differ in FLOP, and the contents of chunks are stated to the
     stack, or the request has unequal stages and the stack lets them be stated, the dearest chunk is
     made as cheap as it can be. Otherwise `layer_split` of the stack decides:
 

@@ -256,7 +256,7 @@ def bucketed_moment(
     source="max = exp(mu + z sigma), mean = exp(mu + sigma^2 / 2) of a log-normal, solved",
 )
 def sigma_of_longest(longest_over_mean: Array, quantile: Array) -> Array:
-    """Sigma of the log-normal lengths whose longest is so many times their mean."""
+    """Sigma of the log-normal lengths whose longest is this many times their mean."""
     return quantile - np.sqrt(np.maximum(quantile**2 - 2 * np.log(longest_over_mean), 0.0))
 
 

@@ -10,7 +10,7 @@ _MOST_MICRO_BATCH = 64  # sequences; as the search tries
 
 
 def accumulated(options: Options, accumulation: int, model: ModelSpec, seq_len: int) -> list[int]:
-    """Global batches of so many accumulation steps, in sequences, ascending.
+    """Global batches of this many accumulation steps, in sequences, ascending.
 
     The batch is micro-batch x data-parallel degree x accumulation. With a micro-batch, each degree
     is tried that GPUs leave for model parallelism of 1, 2, 4, ... ranks; without one, each

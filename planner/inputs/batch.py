@@ -40,7 +40,7 @@ _BATCH_SOURCE = "the 4 Mi tokens of Llama 2 are taken, arXiv 2307.09288 table 1"
 # a batch is rounded by up to this share, so that more data-parallel degrees divide it. A choice:
 # 15 x 2^k is 6.7 % from the next power of two, and stays as it was published
 ROUNDING = 0.05
-# tokens of a context-parallel rank where a default batch has to suit it: of long sequences alone
+# tokens of a context-parallel rank where a default batch has to suit it: only of long sequences
 _LONG = 8192
 _STEPS = 4096  # batches that are compared are at least this share of the wanted one apart
 

@@ -23,6 +23,7 @@ from planner.inputs import files, not_modelled, readers
 from planner.inputs.names import alike, spellings
 from planner.specs.base import PlanError, Spec, sentence
 from planner.specs.hardware import CURVE_SHAPE
+from planner.specs.options.mechanisms import MECHANISMS
 from planner.specs.options.words import near as did_you_mean
 
 _PACKAGE = Path(__file__).parent.parent
@@ -343,11 +344,24 @@ def _whole(kind: str, data: dict[str, Any]) -> dict[str, Any]:
     curve."""
     if kind == "gpus":
         return _shaped(data)
-    base = data.get("base") if kind == "stacks" else None
-    if not isinstance(base, str):
+    if kind != "stacks":
         return data
-    rest = _whole(kind, readers.read_toml(_text(find(kind, base))))
-    return _merge({key: value for key, value in rest.items() if key not in _OWN}, data)
+    base = data.get("base")
+    if isinstance(base, str):
+        rest = _whole(kind, readers.read_toml(_text(find(kind, base))))
+        data = _merge({key: value for key, value in rest.items() if key not in _OWN}, data)
+    return _with_mechanisms(data)
+
+
+def _with_mechanisms(stack: dict[str, Any]) -> dict[str, Any]:
+    """A stack with the options of mechanisms whose modules name it."""
+    needs = (needed for each in MECHANISMS for needed in each.NEEDS)
+    names = [needed.option for needed in needs if stack.get("id") in needed.stacks]
+    supports = stack.get("supports")
+    if not names or not isinstance(supports, dict):
+        return stack
+    mechanisms = [*supports.get("mechanisms", ()), *names]
+    return {**stack, "supports": {**supports, "mechanisms": mechanisms}}
 
 
 def _shaped(data: dict[str, Any]) -> dict[str, Any]:

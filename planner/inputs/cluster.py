@@ -184,8 +184,8 @@ def _fabric(
     """The fabric between nodes, the speed of a card, and what was assumed of it.
 
     A fabric other than the node's sets the speed of the cards where its name states one. A name
-    without a speed, such as `roce`, means the node's own fabric if that is of this kind, and else
-    keeps the speed of the node's cards.
+    without a speed, such as `roce`, means the node's own fabric if it has this name, and else keeps
+    the speed of the node's cards.
     """
     network, stated = options.inter_node, _stated(options, "nic_bandwidth")
     usual = link_spec(node.inter_node, "inter_node", measured)
@@ -219,7 +219,7 @@ def _islands(
         raise PlanError(
             flag("oversubscription"),
             options.oversubscription,
-            "is of links between islands, and this cluster states no islands: give --island-nodes",
+            "applies to links between islands, and this cluster has none: give --island-nodes",
         )
     if share is None and options.island_nodes is not None:
         raise PlanError(

@@ -59,8 +59,10 @@ def lengths_of(name: str) -> Lengths:
         return entry
     path = catalog.user_path(name, FIELD)
     if not catalog.is_path(name) and not path.suffix:
-        hint = near(name, list(known)) or f"they are {', '.join(_names())}; "
-        raise PlanError(FIELD, name, f"is no dataset with published lengths; {hint}or give a file")
+        hint = near(name, list(known)) or f"they are {', '.join([row['id'] for row in _rows()])}; "
+        raise PlanError(
+            FIELD, name, f"is not a dataset with published lengths; {hint}or give a file"
+        )
     if path.suffix not in (".jsonl", ".json"):
         remedy = "is not JSON lines: convert it, or give --length-mean and --length-sigma"
         raise PlanError(FIELD, name, remedy)
@@ -72,10 +74,6 @@ def lengths_of(name: str) -> Lengths:
 def _rows() -> list[dict[str, str]]:
     text = resources.files("planner.data").joinpath("datasets.csv").read_text("utf-8")
     return list(csv.DictReader(text.splitlines()))
-
-
-def _names() -> list[str]:
-    return [row["id"] for row in _rows()]
 
 
 @cache
@@ -144,7 +142,7 @@ def _stated(row: Any, path: Path, where: str) -> float:
     if not tokens and isinstance(row, dict):
         for name in _COUNTS:
             if row.get(name) is not None and not isinstance(row[name], list):
-                why = f"{name} of {where} is {row[name]!r}, which is no number of tokens above 0"
+                why = f"{name} of {where} is {row[name]!r}, which is not a number of tokens above 0"
                 raise PlanError(FIELD, str(path), f"{why}: mend it, or give --length-mean")
     return tokens
 

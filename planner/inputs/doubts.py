@@ -228,9 +228,9 @@ def _failures(request: OfCluster) -> str | None:
     hours = stated_s / _HOUR_S
     other_h = hours if of_job else hours * gpus
     meant = (
-        f"; was that of one GPU meant? --mtbf '{hours:g} GPU-hours'"
+        f"; was the time of one GPU meant? --mtbf '{hours:g} GPU-hours'"
         if of_job
-        else f"; was that of the job meant? --mtbf '{hours:g} h'"
+        else f"; was the time of the job meant? --mtbf '{hours:g} h'"
     )
     return (
         f"--mtbf {options.mtbf} is one failure per {each_h:,.0f} GPU-hours; {known}"

@@ -24,7 +24,7 @@ def expert_fields(options: Options, model: ModelSpec, gpu: GpuSpec) -> dict[str,
             raise PlanError(
                 flag(name),
                 value,
-                f"is of a mixture of experts, and {model.name} is dense; leave it out",
+                f"applies to a mixture of experts, and {model.name} is dense; leave it out",
             )
     known = rows(ExpertOptions)
     given = {name: getattr(options, name) for name in of_experts if name in known}

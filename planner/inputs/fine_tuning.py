@@ -66,7 +66,7 @@ def usual_batch(options: Options) -> int:
 
 def tune_command(base: Options, gpus: Sequence[str], most: int) -> str:
     """The command of `dpplan tune` with what a request states, its adapters as a method, over these
-    kinds of GPUs and up to so many of each."""
+    kinds of GPUs and up to this many of each."""
     table = rows(Options)
     taken = {name: value for name, value in base.given().items() if "tune" in table[name].verbs}
     words = [command_line(Options(**taken), "tune")]

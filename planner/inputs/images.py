@@ -54,7 +54,7 @@ def check_images(options: Options, model: ModelSpec, seq_len: int) -> None:
 
 def _part(part: Part, times: Fraction) -> Part:
     """A block with the images of a sample side by side in its batch: what does not grow with the
-    length is of images."""
+    length belongs to the images."""
     if not isinstance(part, Traced):
         return part
 

@@ -122,8 +122,7 @@ def _copied(hub_name: str) -> ModelSpec | None:
 
 
 def _from_hub(hub_name: str, name: str) -> Path:
-    """config.json of org/name. Raises PlanError at once if the name is of a kind that is not
-    planned."""
+    """config.json of org/name. Raises PlanError at once if models of this name are not planned."""
     if why := not_modelled.of_name("models", hub_name, fetched=True):
         raise PlanError(FIELD, name, why)
     known = "" if catalog.is_path(hub_name) else catalog.find("models", hub_name).stem

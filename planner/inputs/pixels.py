@@ -44,7 +44,7 @@ def _sides(text: str, model: ModelSpec) -> int:
 
 
 def _frames(options: Options, model: ModelSpec) -> int:
-    """Tokens of a clip along time: its first frame, and the others by so many."""
+    """Tokens of a clip along time: its first frame, and the others by this many."""
     if model.frames is None:
         if options.frames is not None:
             remedy = f"{model.name} counts no frames: leave it out"

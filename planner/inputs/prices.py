@@ -54,7 +54,7 @@ class _Asked:
     market: str
     terms: str
     lists: tuple[PriceList, ...]
-    named: bool = False  # the lists are of one provider, or of a file: all of them answer
+    named: bool = False  # the lists have one provider, or come from a file: all of them answer
 
 
 def lists_of(day: str | None) -> tuple[PriceList, ...]:

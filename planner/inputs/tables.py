@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 Cell = str | float | bool | None
 
 # where a formula would begin: at a sign that comes first, behind blanks and quotes too, or behind
-# what separates cells in some countries, and is not alone; a tab or the end of a line that comes
+# what separates cells in some countries, beside other text; a tab or the end of a line that comes
 # first is dropped. The second signs are the wide ones of East Asia (OWASP, CSV Injection)
 _SIGN = r"[=+\-@\uff1d\uff0b\uff0d\uff20]\s*\S"
 _FORMULA = re.compile(rf"""^(?=[\t\r\n]|[\s"']*{_SIGN})|(?<=[;\t\r\n])(?=["']*{_SIGN})""")

@@ -25,7 +25,7 @@ from planner.specs.published import PublishedSequence
 from planner.specs.training import MOST_SEQUENCES, TrainingSpec
 
 # longest sequence taken for a model whose training is not published: of the catalogue's published
-# pre-trainings one alone has longer ones
+# pre-trainings a single one has longer ones
 LONGEST_DEFAULT = 8192
 
 
@@ -164,14 +164,14 @@ def _refuse_loss(options: Options, model: ModelSpec) -> None:
     """Refuse options of logits where a model has no vocabulary."""
     for name in ("loss_kernel", "loss_chunks", "loss_share"):
         if not model.vocab and name in options.given():
-            remedy = f"is of logits over a vocabulary, which {model.name} has none of; leave it out"
+            remedy = f"applies to logits over a vocabulary, and {model.name} has none; leave it out"
             raise PlanError(flag(name), getattr(options, name), remedy)
 
 
 def _refuse_layout(options: Options, model: ModelSpec) -> None:
     """Refuse a layout of images where a model has no convolution."""
     if options.channels_last and not model.convolves:
-        remedy = f"is of images in convolutions, of which {model.name} has none; leave it out"
+        remedy = f"applies to images in convolutions, and {model.name} has none; leave it out"
         raise PlanError("--channels-last", options.channels_last, remedy)
 
 

@@ -19,7 +19,7 @@ from planner.specs.options import Options, rows
 from planner.specs.stack import StackSpec
 
 # what a request asks for: nothing but to fit, a ZeRO stage, what is offloaded and where to, or
-# modules that are repeated alone
+# modules that are repeated by themselves
 MODULES = "modules"
 ANY, STAGE, STATES, DRIVES, ACTIVATIONS = "any", "stage", "states", "drives", "activations"
 
@@ -65,7 +65,7 @@ USUAL = (
     _usual("pytorch-ddp", 0, ACTIVATIONS),
     _usual("megatron-core", None, ANY, STAGE, ACTIVATIONS, MODULES, family="3d"),
 )
-# stacks that follow these where a request needs what none of them has
+# further stacks, for requests that these cannot run
 FURTHER = ("torchtitan", "nemo", "zero-bubble", "maxtext", "hf-deepspeed", "hf-fsdp")
 STACKS = tuple(sorted({row.stack for row in USUAL}))
 FAMILIES: dict[str, dict[str, object]] = {  # by name, as options

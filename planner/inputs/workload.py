@@ -88,7 +88,7 @@ def two_kinds(options: Options, cluster: ClusterSpec) -> list[str]:
     return [
         f"two kinds of GPUs: {share:.0%} are"
         f" {catalog.load('gpus', GpuSpec, options.other_gpu).title}, {split} split of the"
-        f" batch{_PACE[split]}; replicas are of one kind where they can be; links, price and power"
+        f" batch{_PACE[split]}; replicas use one GPU type where possible; links, price and power"
         f" of {cluster.gpu.title}, memory of the smaller (--other-gpu, --other-share, --split)"
     ]
 
@@ -110,7 +110,7 @@ def lengths_spec(options: Options, model: ModelSpec, seq_len: int) -> LengthsSpe
     if options.length_mean is None:
         return None
     if model.towers:
-        remedy = f"is of one length per sample, and {model.name} has several; leave it out"
+        remedy = f"needs one length per sample, and {model.name} has several; leave it out"
         raise PlanError("--length-mean", options.length_mean, remedy)
     packing = options.packing or ("packed" if packs(model) else "padded")
     if packing == "packed" and not packs(model):

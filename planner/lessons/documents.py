@@ -17,7 +17,7 @@ class LessonInput(Document):
 
     name: Annotated[str, key("as --set takes it")]
     label: Annotated[str, key("in words")]
-    value: Annotated[int | float | str, key("that the figures are of")]
+    value: Annotated[int | float | str, key("used for the figures")]
     start: Annotated[int | float | str, key("where nothing is set")]
     choices: Annotated[
         list[int | float | str], key("values that it can have; empty: any between ends")
@@ -40,14 +40,14 @@ class LessonFigure(Document):
     value: Annotated[Value, key("in base units; null where these inputs have none")]
     shown: Annotated[str, key("as it is read")]
     says: Annotated[str, key("the figure in words")]
-    formula: Annotated[str | Unset, key("name of the formula that it is of")] = UNSET
+    formula: Annotated[str | Unset, key("name of its formula")] = UNSET
     equation: Annotated[str | Unset, key("its equation")] = UNSET
     source: Annotated[str | Unset, key("where the equation is from")] = UNSET
     inputs: Annotated[list[FormulaInput] | Unset, key("what went into it")] = UNSET
 
 
 class LessonTable(Document):
-    """A table; a column whose name begins with ">" is of numbers."""
+    """A table; a column whose name begins with ">" has numbers."""
 
     header: Annotated[list[str], key("names of the columns")]
     rows: Annotated[list[list[str]], key("cells as they are read")]
@@ -140,7 +140,7 @@ class Lesson(Document):
     title: Annotated[str, key("heading")]
     lead: Annotated[str, key("the question that it answers")]
     inputs: Annotated[list[LessonInput], key("what can be moved")]
-    commands: Annotated[dict[str, str], key("that the figures are of, by name")]
+    commands: Annotated[dict[str, str], key("used for the figures, by name")]
     figures: Annotated[dict[str, LessonFigure], key("by name")]
     sections: Annotated[list[LessonSection], key("the text")]
     problems: Annotated[list[str], key("why these inputs have no answer")]

@@ -50,7 +50,7 @@ VERDICTS = {
     "holds": "hold",
     "partly": "hold in part",
     "wrong": "are wrong",
-    "not modelled": "are of what is not modelled",
+    "not modelled": "concern effects that are not modelled",
 }
 
 
@@ -202,8 +202,8 @@ def markdown(lesson: Lesson) -> str:
     out = [f"# {lesson.title}", lesson.lead]
     if inputs:
         out.append(
-            f"The figures are of these inputs. {inputs}. Move them on the page of `dpplan serve`"
-            f" under `/learn/{lesson.name}`, or with `{moved}`."
+            f"The figures follow from these inputs. {inputs}. Move them on the page of `dpplan"
+            f" serve` under `/learn/{lesson.name}`, or with `{moved}`."
         )
     for section in lesson.sections:
         out += [f"## {section.title}"] * bool(section.title)

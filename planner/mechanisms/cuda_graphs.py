@@ -62,7 +62,7 @@ class CudaGraphs(Mechanism):
     scopes: tuple[GraphScope, ...]
 
     NAME = "cuda-graphs"
-    OFF = "what the stack captures alone is captured"
+    OFF = "only what the stack captures is captured"
     SOURCE = "--cuda-graph-impl and --cuda-graph-scope of Megatron-LM"
     OPTIONS = CudaGraphsOptions
     EXAMPLE: ClassVar = {"model": "moonlight-16b-a3b", "stack": "megatron-core"}

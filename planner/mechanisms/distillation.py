@@ -44,7 +44,7 @@ DIVERGENCES: dict[DivergenceName, Divergence] = {
 }
 _OF_DISTIL = Needs(
     lambda given: given.task == "distil",
-    "is of distillation: give --task distil, too",
+    "applies to distillation: give --task distil, too",
     "--task distil",
 )
 # a teacher is not trained, and its logits are written once
@@ -84,7 +84,7 @@ class DistillationOptions(Record):
             example="nf4-double",
             unset="16 bit",
             aliases=aliases("bases"),
-            needs=beside("is of the model that teaches", "teacher"),
+            needs=beside("describes the teacher", "teacher"),
             form="folded",
         ),
     ] = None
@@ -228,7 +228,7 @@ class Distillation(Mechanism):
             remedy = "is the student itself without its adapters: take held or precomputed"
             raise PlanError("--reference", self.reference, remedy)
         if self.reference == "precomputed" and self.gpus is not None:
-            remedy = "are of a teacher in every step: leave them or --reference precomputed out"
+            remedy = "apply to a teacher in every step: leave them or --reference precomputed out"
             raise PlanError("--teacher-gpus", self.gpus, remedy)
         if self.reference == "precomputed" and self.words is None:
             remedy = "keeps only the most likely tokens: say how many per position"

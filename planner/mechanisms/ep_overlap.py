@@ -83,6 +83,7 @@ class EpOverlap(Mechanism):
             "ep_overlap", "overlap of expert dispatch", lambda stack: stack.supports.expert_overlap
         ),
     )
+    ARGUMENTS: ClassVar = {"megatron": {"overlap-moe-expert-parallel-comm": "ep_overlap"}}
     ACTS = Acts(("ep_overlap",), could_dispatch, dispatches)
 
     @classmethod

@@ -50,9 +50,10 @@ class Fp8MlpInput(Mechanism):
         Needed(
             "fp8_mlp_input",
             "inputs of SwiGLU that are kept in FP8",
-            lambda stack: stack.supports.fp8_mlp_input,
+            stacks={"megatron-core": "NVIDIA/Megatron-LM@d98e8a64, transformer_config.py"},
         ),
     )
+    ARGUMENTS: ClassVar = {"megatron-bridge": {"activation-func-fp8-input-store": "fp8_mlp_input"}}
 
     @classmethod
     def of(cls, options: Fp8MlpInputOptions) -> Fp8MlpInput | None:
@@ -65,7 +66,7 @@ class Fp8MlpInput(Mechanism):
         parts = [part for part, _ in parts_of(plan.model) if isinstance(part, Mlp | Moe)]
         if not parts or any(not part.gated or part.activation != "silu" for part in parts):
             name = plan.model.name
-            remedy = f"is of SwiGLU, which not all MLPs of {name} have; leave it out"
+            remedy = f"applies to SwiGLU, which not all MLPs of {name} have; leave it out"
             raise PlanError("--fp8-mlp-input", None, remedy)
 
     def activated_bytes(self) -> float:

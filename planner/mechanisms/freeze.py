@@ -172,7 +172,7 @@ def _first_trained(model: ModelSpec, frozen: set[str], words: bool) -> int | Non
 
 
 def _reads_words(part: Part) -> bool:
-    """Whether a part is of the sequence: a traced block of images has the same size at any
+    """Whether a part grows with the sequence: a traced block of images has the same size at any
     length."""
     from planner.specs.parts import Traced
 

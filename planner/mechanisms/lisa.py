@@ -52,7 +52,7 @@ class LisaOptions(Record):
             unset="active",
             verbs=PARTLY - METHODS - {"batch"},
             why_not="changes only memory: use `dpplan estimate`",
-            needs=beside("is of layers that are trained in turn", "lisa"),
+            needs=beside("applies to layers that are trained in turn", "lisa"),
             form="folded",
         ),
     ] = None

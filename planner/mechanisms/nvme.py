@@ -36,7 +36,7 @@ _PARAMETER_BUFFERS = 5 * 1e8
 
 _ON_DRIVES = Needs(
     lambda given: given.search_offload or given.offload in NVME,
-    f"is of states on NVMe drives: give --offload {', '.join(NVME)}, or --search-offload, too",
+    f"applies to states on NVMe drives: give --offload {', '.join(NVME)}, or --search-offload, too",
     "--offload to NVMe",
 )
 _PER_S, _BYTES = ("GB/s", "Gbit/s"), ("TB", "GB")
@@ -49,7 +49,7 @@ class NvmeOptions(Record):
 
     GROUP: ClassVar = ClusterOptions.GROUP
     VERBS: ClassVar = UPDATES
-    WHY_NOT: ClassVar = "is of NVMe drives, which this verb does not look at"
+    WHY_NOT: ClassVar = "applies to NVMe drives, which this verb does not look at"
 
     nvme_read: Annotated[
         str | None,
@@ -133,7 +133,7 @@ class Nvme(Mechanism):
 
         return (
             Rule(
-                "drives are of ZeRO-3",
+                "drives need ZeRO-3",
                 ("offload",),
                 lambda plan, c: c.zero >= SHARDS_PARAMETERS,
                 lambda plan, x: (

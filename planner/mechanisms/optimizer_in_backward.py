@@ -102,6 +102,9 @@ class InBackward(Mechanism):
     NEEDS = (
         Needed("optimizer_in_backward", "updates inside backward", _has, _WIDTHS, graded=True),
     )
+    ARGUMENTS: ClassVar = {
+        "torchtitan": {"optimizer.early_step_in_backward": "optimizer_in_backward"}
+    }
 
     @classmethod
     def of(cls, options: Any) -> InBackward | None:

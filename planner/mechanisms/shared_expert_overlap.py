@@ -50,6 +50,7 @@ class SharedExpertOverlap(Mechanism):
             lambda stack: stack.supports.expert_overlap,
         ),
     )
+    ARGUMENTS: ClassVar = {"megatron": {"moe-shared-expert-overlap": "shared_expert_overlap"}}
     ACTS = Acts(("shared_expert_overlap",), could_dispatch, dispatches)
 
     @classmethod

@@ -54,8 +54,8 @@ class TpOverlapOptions(Record):
             unset="as the stack does",
             needs=Needs(
                 lambda given: given.tp != 1 and given.sequence_parallel is not False,
-                "is of tensor parallelism with sequence parallelism: leave it out, or give --tp"
-                " above 1",
+                "applies to tensor parallelism with sequence parallelism: leave it out, or give"
+                " --tp above 1",
             ),
             form="folded",
             free="words",

@@ -26,7 +26,7 @@ _QWZ_BYTES, _QGZ_BYTES = 1.0, 0.5
 _QGZ_HOPS = 2  # inside the node, and between nodes
 needs_zero_3 = Needs(
     lambda given: given.zero in (None, 3),
-    "is of ZeRO++, which is ZeRO-3: take --zero 3",
+    "needs ZeRO++, which is ZeRO-3: take --zero 3",
     "--zero 3",
 )
 

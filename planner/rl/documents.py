@@ -86,7 +86,7 @@ class RlSplit(Document):
     generation_s: Annotated[float | None, key("of it generation", "s")]
     training_s: Annotated[float | None, key("passes and training", "s")]
     fits: Annotated[bool, key("every phase fits the memory")]
-    taken: Annotated[bool, key("whether the answer is of this split")]
+    taken: Annotated[bool, key("whether the answer uses this split")]
     why: Annotated[str | None, key("why it cannot be")]
 
 

@@ -36,7 +36,7 @@ OFFLOADS = {
 
 @dataclass(frozen=True)
 class Request:
-    """A request with all that is open in it settled, but for the split."""
+    """A request with all that is open in it settled, except for the split."""
 
     own: RlOptions
     options: Options

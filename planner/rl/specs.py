@@ -46,7 +46,7 @@ class LoopSpec(Spec):
 
 
 class FrameworkSpec(Spec):
-    """Memory and transfers of a framework; shares are of a GPU's memory."""
+    """Memory and transfers of a framework; shares are fractions of a GPU's memory."""
 
     title: str
     engine: str

@@ -26,7 +26,7 @@ from planner.specs.options import Options
 from planner.specs.options.numbers import number
 
 _MOST_FREE = 0.9  # of a GPU, that a layout can be asked to leave
-_NODE, _NODES = 8, 4  # GPUs of a usual node; nodes from which on splits are of whole nodes
+_NODE, _NODES = 8, 4  # GPUs of a usual node; nodes from which on splits take whole nodes
 SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)  # of the GPUs that generate, in splits that are tried
 
 

@@ -39,7 +39,7 @@ class Pools:
     training: int
     generation: int
     colocated: bool
-    scoring: int = 0  # of frozen models alone
+    scoring: int = 0  # of only frozen models
 
     @property
     def gpus(self) -> int:
@@ -183,7 +183,7 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         half = job.prompt + job.response / 2
         token = step_s(plan, m, engine, running, half)
         full = formulas.full_s(each, running, job.response, token)
-        # ahead of training the prompts of so many steps are under way at once
+        # ahead of training the prompts of this many steps are under way at once
         under_way = min(max(job.ahead, 1) * each, float(engine.most_sequences), max(slots, 1.0))
         pace = step_s(plan, m, engine, under_way, half)
         steady = formulas.full_s(each + under_way, under_way, job.response, pace)

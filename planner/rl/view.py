@@ -8,7 +8,7 @@ from planner.specs.options import flag
 from planner.units import show
 from planner.views.chart import Chart
 from planner.views.figures import CYCLE, axis, rows_figure, spans
-from planner.views.view import Block, Link, Mark, View
+from planner.views.view import Block, Link, View
 
 _HOUR_S = 3600.0
 _PLAIN = {"showlegend": False, "textposition": "none"}
@@ -152,7 +152,7 @@ def _splits(r: Reinforcement) -> Block:
         rows=[_split(split) for split in splits],
         order="the fastest that fits first",
         drop=("engine tp", "generation", "training"),
-        marks=[_mark(split) for split in splits],
+        marks=["here" if split.taken else "" if split.fits else "no" for split in splits],
         links=[_link(split) for split in splits],
         note="Shaded: the split shown above. Grey: it cannot be, with the reason.",
     )
@@ -169,10 +169,6 @@ def _split(split: RlSplit) -> list[str | float | None]:
         split.training_s,
         f"{verdict}, shown above" if split.taken else verdict,
     ]
-
-
-def _mark(split: RlSplit) -> Mark:
-    return "here" if split.taken else "" if split.fits else "no"
 
 
 def _link(split: RlSplit) -> Link | None:

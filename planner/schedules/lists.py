@@ -84,7 +84,7 @@ class Rank:
     """The steps of a rank that holds two stages: streams 0 and 1.
 
     steps are codes, 2 kind + stream; of a pair, the stream of its forward: its backward is the
-    other stream's. The n-th forward of a stream is of its n-th micro-batch, and so on.
+    other stream's. The n-th forward of a stream belongs to its n-th micro-batch, and so on.
     """
 
     steps: list[int]
@@ -98,7 +98,7 @@ def step(kind: str) -> tuple[int, int]:
 
 
 def two_streams(ranks: Iterable[Rank], microbatches: int) -> Lists:
-    """The columns of these ranks, without what is of micro-batches beyond the last."""
+    """The columns of these ranks, without actions of micro-batches beyond the last."""
     ranks = list(ranks)
     lengths = [len(rank.steps) for rank in ranks]
     code = np.fromiter(itertools.chain.from_iterable(rank.steps for rank in ranks), np.intp)

@@ -451,6 +451,6 @@ def _families_of_rows(space: Space) -> dict[str, Array]:
 
 
 def _family_of(space: Space) -> Array:
-    """The family of every row as a number; 0 where it is of none."""
+    """The family of every row as a number; 0 where it has none."""
     each = _families_of_rows(space).values()
     return sum((i * among for i, among in enumerate(each, 1)), np.zeros(space.rows, dtype=np.intp))

@@ -50,7 +50,7 @@ def with_idle(
         try:
             other = resolve(request)
             searched = search(other)
-        except PlanError:  # what was stated does not divide so many
+        except PlanError:  # what was stated does not divide this many
             continue
         if searched is not None and _rank(searched) < best:
             best, taken = _rank(searched), (other, searched)

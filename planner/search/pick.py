@@ -37,7 +37,7 @@ def pick(options: Options, plan: Plan, layout: Layout) -> Options:
     idle += ["uneven_stages"] if layout.pp == 1 else []
     for name in _KERNELS:
         idle += [name] if getattr(options, name) and not getattr(plan.training, name) else []
-    # a change of the micro-batch or of the replicas changes how many there are of them
+    # a change of the micro-batch or of the replicas changes their number
     whole_batch = layout.micro_batch * layout.dp * (options.grad_accum or 1)
     idle += ["grad_accum"] if whole_batch != plan.training.global_batch else []
     table = rows(Options)

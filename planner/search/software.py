@@ -1,7 +1,7 @@
 """Free options of a stack, which a search settles: kernels, overlap, dispatch (`Plan.free`).
 
 They multiply the space, so they are not crossed with it. The layouts are searched with the values
-that are usually best (`Plan.start`, `probed`), and where work is repeated for want of memory with
+that are usually best (`Plan.start`, `probed`), and where work is repeated for lack of memory with
 the value that saves most of it (`roomier`). Then the best layouts are looked at with one option
 changed at a time, memory included, each change that gains is kept, and the layouts are searched
 again with what was kept. tests/test_software.py compares with every combination of options and

@@ -43,8 +43,8 @@ MOST_DIVISORS = 96
 STEP = 1.4
 # layers per recompute group that are searched; the whole chunk besides
 GROUPS = (2, 3, 4, 6, 8, 12, 16)
-# modules that are repeated alone: with experts, with latent attention, with both (Megatron-Bridge,
-# DeepSeek-V3 report section 3.2.3)
+# modules that are repeated by themselves: with experts, with latent attention, with both
+# (Megatron-Bridge, DeepSeek-V3 report section 3.2.3)
 MODULE_SETS = ("moe_act", "layernorm+moe_act", "mla_up_proj", "mla_up_proj+layernorm+moe_act")
 INNER = (
     "recompute",
@@ -307,8 +307,8 @@ def layouts_of(plan: Plan, batches: Sequence[int] | None = None) -> Space:
 
 
 def recomputes(plan: Plan, layers: int) -> list[str]:
-    """Ways to recompute where the largest chunk has so many layers, each once: of the request, else
-    all but groups that keep no less than a smaller one."""
+    """Ways to recompute where the largest chunk has this many layers, each once: of the request,
+    else all but groups that keep no less than a smaller one."""
     if plan.request.recompute is not None:
         return [recompute_in(plan.request.recompute, layers)]
     allowed = values(plan.stack, "recompute")

@@ -1,8 +1,8 @@
 """Values of several options that are best together, by the separate worth of each.
 
-Changes of seconds multiply and changes of memory add up, nearly: options that gain nothing alone
-may gain together, where one makes the room that another takes, or where both are needed to make
-another layout the best. What is predicted here is evaluated before it is taken.
+Changes of seconds multiply and changes of memory add up, nearly: options that gain nothing by
+themselves may gain together, where one makes the room that another takes, or where both are needed
+to make another layout the best. What is predicted here is evaluated before it is taken.
 """
 
 from __future__ import annotations

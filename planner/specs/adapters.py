@@ -71,7 +71,7 @@ class Matrix:
     product: str
     k: int
     n: int
-    experts: int = 0  # routed experts that have one each; 0: it is none of theirs
+    experts: int = 0  # routed experts that have one each; 0: not a matrix of experts
     sides: int = 1  # matrices side by side that have the rank each
     rows: Polynomial | None = None  # that it multiplies, by samples and tokens; None: the tokens
 

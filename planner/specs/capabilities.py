@@ -190,11 +190,14 @@ def _widths(least: str, widest: str, stated: str) -> tuple[str, ...]:
 
 
 def _of_mechanism(needed: Needed) -> Capability:
+    has: Callable[[StackSpec], Any] = needed.has or (
+        lambda stack: needed.option in stack.supports.mechanisms
+    )
     if needed.graded:
-        return _graded(needed.option, needed.title, needed.words, needed.has)
+        return _graded(needed.option, needed.title, needed.words, has)
     if needed.words:
-        return _listed(needed.option, needed.title, needed.words, needed.has)
-    return _switch(needed.option, needed.title, needed.has)
+        return _listed(needed.option, needed.title, needed.words, has)
+    return _switch(needed.option, needed.title, has)
 
 
 CAPABILITIES: tuple[Capability, ...] = (

@@ -27,9 +27,9 @@ def _at_least_one(given: Sourced) -> Sourced:
 # nodes that any fabric for training has below one tier of switches: half the ports of a switch of
 # 32 and less go to nodes of one card; a choice, from which on an answer names what it assumes
 ONE_SWITCH = 16
-# of links between islands, where nothing is said of the fabric, at the slow end of the band: full
-# fat trees have 1, cost-saving ones 2 to 4. Published runs on so many nodes (298) lie where 1 puts
-# them, so that every step towards 4 costs interval score (docs/log)
+# of links between islands, where the request does not state the fabric, at the slow end of the
+# band: full fat trees have 1, cost-saving ones 2 to 4. Published runs on this many nodes (298) lie
+# where 1 puts them, so that every step towards 4 costs interval score (docs/log)
 OVERSUBSCRIBED = 2.0
 # of the ports of an island's switches towards nodes over those towards other islands: 1 is a
 # non-blocking fabric

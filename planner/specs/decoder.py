@@ -1,4 +1,4 @@
-"""A decoder whose layers are alike but for windows and experts, as a model TOML states it flat:
+"""A decoder whose layers are alike except for windows and experts, as a model TOML states it flat:
 heads, widths, one table for latent attention and one for experts. `expanded` reads its keys into
 parts and a stack; `decoder_of` states such a model flat again, as launch files do."""
 
@@ -163,7 +163,7 @@ def expanded(data: Mapping[str, Any], needed: list[str], known: list[str]) -> di
     if not decoder.stack:
         beside = next((name for name in ("parts", "towers") if data.get(name)), None)
         if beside:
-            raise ValueError(f"{beside} are of a stack: add [[stack]] with the layers made of them")
+            raise ValueError(f"{beside} need a stack: add [[stack]] with the layers made of them")
         if decoder.mtp_layers:
             raise ValueError(
                 "mtp_layers name layers of [[stack]], and this model has none: add it, or leave"

@@ -113,7 +113,7 @@ class KernelCurve(Spec):
     attention_width_exponent: Exponent | None = None
 
 
-# of a curve what lies in tiles and latencies, which chips of one design share; its rates are of
+# of a curve what lies in tiles and latencies, which chips of one design share; its rates belong to
 # each card's power and memory
 CURVE_SHAPE = (
     "gemm_tile_exponent",

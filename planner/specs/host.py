@@ -21,7 +21,7 @@ class HostSpec(Spec):
     cores: int = Field(ge=1, le=100_000)  # physical, or as many as a job gets
     memory_bandwidth: BytesPerSecond  # of all memory channels of all sockets
     stream_frac: Efficiency  # share of it that a stream over all cores moves
-    core_bandwidth: BytesPerSecond  # what one core alone moves
+    core_bandwidth: BytesPerSecond  # what a single core moves
     # share of the stream that an update over all cores reaches, where it was measured here
     update_frac: Efficiency | None = None
     # one GPU's copies, one direction, while all GPUs of the host copy: page-locked, and from

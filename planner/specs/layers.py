@@ -303,7 +303,7 @@ def _check_towers(model: Shape, used: list[str]) -> None:
         return
     idle = [name for name in ["", *known] if name not in used]
     if idle:
-        raise ValueError(f"towers: no layer of the stack is of {idle[0] or 'the sequence'!r}")
+        raise ValueError(f"towers: no layer of the stack uses {idle[0] or 'the sequence'!r}")
     if any(isinstance(core, Scan) for core, _ in cores_of(model)):
         raise ValueError("towers: layers that carry a state along a sequence have none")
     if model.mtp or any(routed_of(part, 1) for part, _ in parts_of(model)):

@@ -56,7 +56,7 @@ class LayoutRequest(Spec):
     uneven_stages: bool | None = None
     # what every chunk holds, see specs.pipeline_layout; None: as the stack deals layers out
     pipeline_layout: str | None = None
-    acting: tuple[str, ...] = ()  # options that were asked for: layouts in which they do nothing
+    acting: tuple[str, ...] = ()  # requested options: layouts in which they do nothing
     # are not an answer (formulas.rules)
 
 

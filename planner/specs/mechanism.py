@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from planner.error import PlanError
@@ -31,14 +32,17 @@ class Needed(NamedTuple):
 
     has(stack): words of the option that it has; words: all of them, none of an option that is a
     switch or a number, which a stack has or has not; graded: of one that a stack has more or less
-    widely, the least first.
+    widely, the least first. stacks: in place of `has`, shipped stacks with the option and where
+    their code has it; stacks whose `base` they are have it, too, and so do files of stacks that
+    name it in `mechanisms` of their `[supports]`.
     """
 
     option: str
     title: str
-    has: Callable[[Any], Any]
+    has: Callable[[Any], Any] | None = None
     words: Sequence[str] = ()
     graded: bool = False
+    stacks: Mapping[str, str] = MappingProxyType({})
 
 
 class Acts(NamedTuple):
@@ -210,7 +214,9 @@ class TrainedLayers:
     """Whole layers that are trained while the weights of the others are frozen."""
 
     count: int  # at a time
-    random: bool  # drawn anew now and then, with embedding, final norm and head; else the last ones
+    random: (
+        bool  # drawn again now and then, with embedding, final norm and head; else the last ones
+    )
     kept_moments: bool = False  # of layers that were trained before
     frozen: frozenset[str] = frozenset()  # parts of these layers that are frozen, by name
     words: bool = False  # whether the embedding is trained where layers are not random
@@ -244,9 +250,11 @@ class Mechanism:
     HARDWARE: ClassVar[tuple[str, ...]] = ()  # options of the cluster, in no launch file
     GPUS: ClassVar[tuple[str, ...]] = ()  # options that count GPUs besides the step's
     NEEDS: ClassVar[tuple[Needed, ...]] = ()
+    # its arguments in launch files: a format -> a name there -> the option with the same values
+    ARGUMENTS: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     ACTS: ClassVar[Acts | None] = None  # None: in every layout
     # of a mechanism that layouts switch on: what they offload. Its hooks are asked wherever one
-    # does, their results counted there alone; `of` gives None
+    # does, their results counted only there; `of` gives None
     OFFLOADS: ClassVar[tuple[OffloadName, ...]] = ()
     # leaves that it adds: of memory, with their descriptions, and which are allocated once;
     # of the step, with their bottleneck and descriptions
@@ -341,7 +349,7 @@ class Mechanism:
         return None
 
     def transposes_again(self) -> bool:
-        """Whether every backward pass transposes 8-bit weights anew."""
+        """Whether every backward pass transposes 8-bit weights again."""
         return False
 
     def offloaded(self, leaf: str, mixing: float) -> float:

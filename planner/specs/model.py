@@ -19,7 +19,7 @@ __all__ = ["MAX_POSITIONS", "NAMING", "Experts", "LatentAttention", "ModelSpec"]
 # - it keeps keys and values of all layers until the loss (use_cache)
 # - it hands logits to the loss in the type of its weights
 # - an RMSNorm multiplies by its weight in fp32 and casts after it
-# - rotary embeddings are of a part of a head, joined with the rest: queries and keys lie head by
+# - rotary embeddings rotate a part of a head, joined with the rest: queries and keys lie head by
 #   head, and the output of attention is copied to lie token by token again
 # - the activation function is a chain of operators (gelu_new)
 # - scores in memory take a softmax in their own type
@@ -112,9 +112,9 @@ class ModelSpec(Shape):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.outputs and (self.tied_embeddings or not self.vocab):
-            raise ValueError("outputs are of a head of its own beside words; leave them out")
+            raise ValueError("outputs need a head other than the vocabulary's; leave them out")
         if not self.vocab and not self.sample and not self.traced:
-            raise ValueError("vocab 0 is of models of images, which name their sample; give it")
+            raise ValueError("vocab 0 means a model of images, which needs a sample; give it")
         check(self)
         return self
 

@@ -19,7 +19,7 @@ class Module(NamedTuple):
 
 _OF_EXPERTS = ("router", "routed", "combined", "hidden", "activated", "shared")
 # by Megatron-LM's names (--recompute-modules; megatron/core/transformer/transformer_config.py).
-# layernorm, moe_act and mla_up_proj discard their own output, the others keep their input alone
+# layernorm, moe_act and mla_up_proj discard their own output, the others keep only their input
 # (transformer_layer.py, multi_latent_attention.py, moe/experts.py, moe/moe_layer.py). A norm that a
 # GEMM computes itself is not apart (IdentityOp), so that layernorm means the norms of latent
 # attention and of experts; for the same reason a dense MLP's own norm is repeated with it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -34,6 +34,7 @@ from planner.specs.training import Attention, TrainingSpec, scores_on_chip
 
 _FP32_BYTES = 4.0
 AMechanism = TypeVar("AMechanism", bound=Mechanism)
+T = TypeVar("T")
 
 
 # nothing is frozen, and all is in 16 bit
@@ -105,6 +106,10 @@ class Plan(Spec):
         """Mechanisms that are on and define a hook."""
         return tuple(each for each in self.mechanisms if each.defines(hook))
 
+    def stated(self, ask: Callable[[Mechanism], T | None]) -> T | None:
+        """A setting of the first mechanism that has it; None: as without mechanisms."""
+        return next((value for each in self.mechanisms if (value := ask(each)) is not None), None)
+
     @property
     def start(self) -> Software:
         """The free options that are usually best, with which a search begins."""
@@ -138,8 +143,7 @@ class Plan(Spec):
     def second(self) -> SecondModel | None:
         """The model beside the trained one with whose words the loss compares; None: there is
         none."""
-        every = (each.second_model(self) for each in self.mechanisms)
-        return next((second for second in every if second is not None), None)
+        return self.stated(lambda each: each.second_model(self))
 
     @property
     def of_reference(self) -> Plan:
@@ -198,7 +202,7 @@ class Plan(Spec):
 
     @property
     def base_upcast(self) -> UpcastName:
-        """Frozen weights in fp32 beside the matrices of layers: where these are of bitsandbytes,
+        """Frozen weights in fp32 beside the matrices of layers: where bitsandbytes quantised these,
         by the request, else as the stack prepares such models."""
         base = self.training.base_precision
         if base == "fp32":
@@ -334,18 +338,17 @@ class Plan(Spec):
     @property
     def trained_layers(self) -> TrainedLayers | None:
         """Layers that are trained while others are frozen; None: adapters, or all weights are."""
-        stated = (each.trained_layers() for each in self.mechanisms)
-        return next((layers for layers in stated if layers is not None), None)
+        return self.stated(lambda each: each.trained_layers())
 
     @property
     def backward_layers(self) -> int | None:
-        """The last layers, where they alone have a backward pass; None: all layers have."""
+        """The last layers, where only they have a backward pass; None: all layers have."""
         layers = self.trained_layers
         return None if layers is None or layers.random else layers.count
 
     @property
     def random_layers(self) -> int | None:
-        """Layers that are trained at a time, drawn anew now and then; None: always the same."""
+        """Layers that are trained at a time, drawn again now and then; None: always the same."""
         layers = self.trained_layers
         return layers.count if layers is not None and layers.random else None
 

@@ -75,5 +75,5 @@ REFUSED: dict[str, tuple[str, ...]] = {"fp8-blockwise": ("ada", "blackwell-gefor
 
 
 def is_low(precision: str) -> bool:
-    """Whether operands of GEMMs are of 8 or 4 bit."""
+    """Whether operands of GEMMs have 8 or 4 bit."""
     return precision == "fp8" or precision in RECIPES

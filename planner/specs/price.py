@@ -55,7 +55,7 @@ class Prices(PriceFile):
 class Price(Spec):
     """Hourly price of one GPU of a request, and its kind."""
 
-    market: str  # that was asked for, or of the list taken; or STATED, or OWN
+    market: str  # the requested one, or of the list taken; or STATED, or OWN
     usd_per_gpu_hour: UsdPerHour | None = None  # None: no price of this market is known
     provider: str = ""  # who asks it, for people
     offers: dict[str, int] = Field(default={})  # machines on offer by how many GPUs they have

@@ -25,7 +25,7 @@ class Repeat(Spec):
     times: int | None = Field(
         default=None, ge=1, le=100_000
     )  # None: until the model has all its layers; the last round may be cut short
-    tower: str = Field(default="", max_length=100)  # that they are of; "": of the sequence
+    tower: str = Field(default="", max_length=100)  # whose layers they are; "": of the sequence
 
 
 class Tower(Spec):

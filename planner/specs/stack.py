@@ -66,10 +66,10 @@ class Supports(Spec):
     zero_on_request: tuple[ZeroStage, ...] = Field(default=(), strict=False)
     recompute_on_request: tuple[RecomputeKind, ...] = Field(default=(), strict=False)
     offload: tuple[OffloadName, ...] = Field(default=("none",), min_length=1, strict=False)
-    # modules that can be offloaded alone, beside pipelines and modules that are repeated
+    # modules that can be offloaded by themselves, beside pipelines and modules that are repeated
     offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
-    fp8_mlp_input: bool = False  # inputs of SwiGLU can be kept in FP8
     transpose_weights: bool = False  # 8-bit weights can be kept in one layout
+    mechanisms: Names = ()  # options of mechanisms, beside those whose modules name it or its base
     offload_with_recompute: bool = False  # what recompute still keeps can be offloaded
     # weights can be updated inside backward: not at all, on one GPU, or also where their gradients
     # are sharded layer by layer
@@ -214,7 +214,7 @@ class Activations(Spec):
     )  # the same where torch.compile has the loss too
     # the same where one kernel has the loss; none: 16-bit logits, whose gradient takes their place
     fused_logits: float | None = Field(default=None, ge=0, le=32)
-    # the same of trained adapters beside a frozen head, where their program has another loss
+    # likewise with trained adapters beside a frozen head, where their program has another loss
     adapter_logits: float | None = Field(default=None, ge=0, le=32)
     # bytes per logit that the training loop holds until the next micro-batch has its own
     held_logits: float = Field(default=0.0, ge=0, le=8)
@@ -401,14 +401,14 @@ class StackSpec(Spec):
     source: str
     base: Id | None = None  # the shipped stack that does all that this file does not state
     accelerators: tuple[Accelerator, ...] = Field(default=("gpu",), strict=False)  # it runs on
-    # stacks whose kernels and communication are of one kind, so that they err alike: megatron,
+    # stacks with the same kernels and communication, so that they err alike: megatron,
     # deepspeed, fsdp (torch's own kernels and communication), jax, native (C++ and CUDA)
     family: str = ""
     # a library around which every team writes a training loop, whose speed is not the library's
     own_loop: bool = False
     release_of: Id | None = None  # the stack of which this is a later release, or a fork
     since: str | None = None  # its first release, as that stack numbers them; none: a fork
-    # runs that are of this profile: the stack that their rows name -> a shell pattern of sources
+    # runs that use this profile: the stack that their rows name -> a shell pattern of sources
     printed_in: dict[str, str] = Field(default_factory=dict)
     supports: Supports
     state: StateBytes

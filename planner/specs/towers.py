@@ -1,4 +1,4 @@
-"""Towers: layers of a model that read another sequence than its own, or are of another width.
+"""Towers: layers of a model that read another sequence than its own, or have another width.
 
 The encoder and the decoder of T5, the image and the text of CLIP, the text beside the latents of a
 diffusion transformer. What a layer costs is found tower by tower, each as a model of its own; what

@@ -62,7 +62,7 @@ class TrainingSpec(Spec):
     loss_chunks: int = Field(
         default=1, ge=1, le=1_000_000
     )  # parts of the tokens whose logits, loss and gradients come in turn
-    loss_share: float = Field(default=1.0, gt=0, le=1)  # of the tokens that the loss is of
+    loss_share: float = Field(default=1.0, gt=0, le=1)  # share of the tokens that the loss counts
     compile: bool | None = None
     # what is in 8 or 4 bit beside operands of GEMMs; None: what the stack does
     low_parts: tuple[LowPart, ...] | None = Field(default=None, strict=False)
@@ -83,7 +83,7 @@ class TrainingSpec(Spec):
     expandable_segments: bool | None = None  # of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)
     weight_readers: Readers | None = None  # None: as the stack does
     sub_group_size: float | None = Field(default=None, ge=1, le=1e13)  # elements of a ZeRO-3 update
-    # what is trained: all (some layers alone: a mechanism), or adapters beside frozen weights
+    # what is trained: all (only some layers: a mechanism), or adapters beside frozen weights
     adapter: AdapterSpec | None = None
     base_precision: BaseName | None = None  # matrices beside adapters; None: as kernels read them
     base_group: int | None = Field(default=None, ge=8, le=65_536)  # weights that share a scale

@@ -348,8 +348,8 @@ def _gemms(
 
 
 def _experts(row: dict[str, Any]) -> dict[str, Any]:
-    """Of a product over copies of tokens that a router sends to experts: it is of all of them at
-    once, or as often as there are experts."""
+    """Of a product over copies of tokens that a router sends to experts: one for all experts, or
+    one per expert."""
     if row["groups"] > 1:
         return {"routed": copies_of(row["rows"]) > 0}
     rows = fit.times(row["rows"], Fraction(row["times"]))
@@ -465,7 +465,7 @@ def _moves(calls: Sequence[tuple[Call, dict[str, Polynomial]]]) -> list[dict[str
     for (kind, ranks), row in rows.items():
         each = {back: fit.total(row["bytes"].get(back, [])) for back in (False, True)}
         compiled, first = each, chained.get(ranks) == kind
-        if kind in FUSABLE:  # chains are of several classes: counted once, with the first of them
+        if kind in FUSABLE:  # chains span classes: counted once, with the first
             compiled = {
                 b: fit.total(fused.get((ranks, b), [])) if first else none for b in (False, True)
             }

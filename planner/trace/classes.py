@@ -47,7 +47,7 @@ _CLASSES = {
     ),
 }
 _CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
-# norms whose statistics are of more than a row that a block of threads keeps: the tensors of an
+# norms whose statistics cover more than a row that a block of threads keeps: the tensors of an
 # image's size are read for sums, and again for what is made of these
 _TWICE = "batch_norm", "group_norm"
 _GEMMS = ("mm", "addmm", "_grouped_mm", "grouped_mm_fallback")

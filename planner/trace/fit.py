@@ -17,7 +17,7 @@ class NotPolynomial(ValueError):
 
 
 def powers_of(lengths: int, batches: int) -> list[Powers]:
-    """Powers that counts at so many lengths and batch sizes decide."""
+    """Powers that are determined by counts at this number of lengths and batch sizes."""
     return [(i, j) for i in range(batches) for j in range(lengths)]
 
 

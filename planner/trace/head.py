@@ -112,7 +112,7 @@ def _taken(step: Recorded, region: Region, head: Call, table: str) -> None:
 
 
 def _of_ends(call: Call, head: Call, table: str) -> bool:
-    """Whether an operator looks words up, or is of a gradient of the table, of the head, or of
+    """Whether an operator looks words up, or computes a gradient of the table, of the head, or of
     either's input."""
     if not call.backward:
         return call.operator == "embedding" and call.words["weight"] == table

@@ -112,7 +112,7 @@ def _rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> torch.Tensor:
-    """Fused where input and weight are of one type."""
+    """Fused where input and weight have one type."""
     if weight is None or weight.dtype is not input.dtype:
         return _RMS_NORM(input, normalized_shape, weight, eps)
     normed: torch.Tensor = _FusedNorm.apply(input, weight)

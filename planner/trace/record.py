@@ -1,7 +1,7 @@
 """One training step of a module on fake tensors, operator by operator.
 
 Where an operator belongs to is known forward by the modules that are running, and backward by the
-label of the autograd node that runs it. Sizes are of tensors: nothing is computed.
+label of the autograd node that runs it. Sizes come from tensors: nothing is computed.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Recorder(TorchDispatchMode):
         return self.at
 
     def _label(self, tensors: list[torch.Tensor]) -> None:
-        """Autograd nodes behind tensors are of the region that runs, unless they have one."""
+        """Autograd nodes behind tensors belong to the running region, unless they have one."""
         todo: list[Any] = [x.grad_fn for x in tensors if x.grad_fn is not None]
         region = None
         while todo:
@@ -182,7 +182,8 @@ class Recorder(TorchDispatchMode):
     # ------------------------------------------------------------------------ what ranks share
 
     def _source(self, region: int, x: torch.Tensor) -> Sources:
-        """Sources of a tensor, as a region reads it: what other regions made is of the stream."""
+        """Sources of a tensor, as a region reads it: results of other regions come from the
+        stream."""
         storage = self.storages.get(x.untyped_storage()._cdata)
         if storage is None or not storage.sources:
             return NO_SOURCE
@@ -216,8 +217,8 @@ class Recorder(TorchDispatchMode):
         inputs: list[torch.Tensor],
         outputs: list[torch.Tensor],
     ) -> None:
-        """Notes along how many elements an operator of activations acts. What a router's choice
-        gathers is noted elsewhere, and so is what is outside of blocks, but for scans."""
+        """Notes along how many elements an operator of activations acts. Gathers by a
+        router's choice are noted elsewhere, and operators outside of blocks, except scans."""
         inside = self.regions[region].name or not self.blocks or name in routes.SCANS
         if self.backwards or not inside:
             return

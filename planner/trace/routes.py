@@ -117,7 +117,7 @@ def by_index(name: str, given: dict[str, Any]) -> list[torch.Tensor]:
 
 
 def leads(x: torch.Tensor, rows: int) -> bool:
-    """Whether the first dimensions of a tensor are so many rows, of which none is repeated."""
+    """Whether the first dimensions of a tensor are this many rows, none repeated."""
     each = 1
     for size, step in zip(x.shape, x.stride(), strict=True):
         if not step and size > 1:

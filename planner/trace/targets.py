@@ -158,7 +158,9 @@ def _transformers(path: Path, trust: bool) -> Target:
         )
     elif not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         remedy = "; its own code runs with --trust-remote-code" if "auto_map" in stated else ""
-        raise TraceError(f"model_type {kind!r} of {file.name} is no type of transformers{remedy}")
+        raise TraceError(
+            f"model_type {kind!r} of {file.name} is not a model type of transformers{remedy}"
+        )
     else:
         fields = {name: value for name, value in stated.items() if name != "model_type"}
         config = transformers.AutoConfig.for_model(kind, **fields)
@@ -191,7 +193,7 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
         parts = (
             getattr(config, name, None) for name in ("text_config", "decoder", "vision_config")
         )
-        config = next((x for x in parts if isinstance(x, its_config)), config)  # of a part alone
+        config = next((x for x in parts if isinstance(x, its_config)), config)  # of only a part
         config.use_cache = False
     register()
     module, given = _running(config, model_class)

@@ -45,13 +45,13 @@ def both_ways(options: Options, plan: Plan, report: Report, advice: Sequence[Adv
 
 
 def _beyond(report: Report, ratio: float) -> bool:
-    """Whether an answer so many times this one lies outside of its band."""
+    """Whether an answer this many times this one lies outside of its band."""
     step = report.step
     return not step.low / step.seconds <= ratio <= step.high / step.seconds
 
 
 def _batch(options: Options, report: Report, advice: Sequence[Advice]) -> str | None:
-    """A default batch on so many GPUs that it limits."""
+    """A default batch on this many GPUs that it limits."""
     if options.global_batch is not None or options.grad_accum is not None:
         return None
     doubled = [item for item in advice if set(item.changes) == {"global_batch"}]

@@ -16,7 +16,7 @@ from planner.specs.options.parallel import InputOptions
 
 
 def answer(given: Mapping[str, Any], request: InputOptions) -> InputAnswer:
-    """Needs of so many GPUs, one replica each. Raises PlanError naming the option.
+    """Needs of this many GPUs, one replica each. Raises PlanError naming the option.
 
     given: input options by name, sample_bytes among them.
     """

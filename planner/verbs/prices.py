@@ -87,7 +87,7 @@ def prices(
     }
     requests = [options for options, _ in machines.values()]
     clusters = [cluster for _, cluster in machines.values()]
-    known = cache(price_of)  # many bills are of the same machine
+    known = cache(price_of)  # many bills have the same machine
 
     def at(market: str | None) -> PriceAt:
         def price_of(options: Options) -> Price:
@@ -116,7 +116,7 @@ def prices(
     of_one = (
         len({name for name, _ in machines}) < 2 or len({request.market for request in requests}) > 1
     )
-    # a run that is interrupted takes longer: such prices are compared where they are asked for
+    # a run that is interrupted takes longer: such prices are compared on request
     for market in (spec.id for spec in markets() if not of_one and spec.preempted_after is None):
         if all(at(market)(options) == at(None)(options) for options in requests):
             continue

@@ -61,9 +61,9 @@ def processes(jobs: int | None) -> int:
 
 @contextmanager
 def workers(jobs: int | None, dask: str | None = None) -> Iterator[None]:
-    """Inside the block, all that is dealt out shares so many processes of this machine, which start
-    with the first that needs them, or the workers of the Dask scheduler at this address. A block
-    inside another shares the processes of the outer one."""
+    """Inside the block, all that is dealt out shares this many processes of this machine, which
+    start with the first that needs them, or the workers of the Dask scheduler at this address. A
+    block inside another shares the processes of the outer one."""
     if _open.get() is not None or (dask is None and processes(jobs) <= 1):
         yield
         return
@@ -81,7 +81,7 @@ def workers(jobs: int | None, dask: str | None = None) -> Iterator[None]:
 def dealt(
     function: Callable[[Item], Result], items: Sequence[Item], jobs: int
 ) -> Iterator[Iterator[Result]]:
-    """The result of each item in turn, from so many processes."""
+    """The result of each item in turn, from this many processes."""
     pool = shared()
     alone = pool is None and (jobs <= 1 or len(items) <= 1)
     with nullcontext() if alone else workers(jobs):
@@ -176,7 +176,7 @@ def edition() -> str:
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
     """Ctrl-C does nothing, for the moment that it takes to start processes."""
-    if threading.current_thread() is not threading.main_thread():  # who alone may say so
+    if threading.current_thread() is not threading.main_thread():  # only that may set handlers
         yield
         return
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)

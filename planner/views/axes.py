@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_TICKS = 5  # about so many on a linear axis
+_TICKS = 5  # about this many on a linear axis
 _MOST = 9  # of a logarithmic one
 _ROOM = 0.05  # beyond the last value, of the axis
 

@@ -30,7 +30,8 @@ class Column(Document):
 
 
 def column(heading: str) -> Column:
-    """A column of a heading "title|unit"; `>title` alone is text that is aligned as numbers are."""
+    """A column of a heading "title|unit"; `>title` without a unit is text that is aligned as
+    numbers are."""
     title, _, unit = heading.lstrip(_RIGHT).partition(_UNIT)
     return Column(title, unit or "text")
 

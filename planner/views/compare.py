@@ -64,7 +64,7 @@ def _refused(comparison: Comparison) -> list[Block]:
         f"Without an answer: {len(refused)} of {len(comparison.points)}",
         header=["request", "why"],
         rows=[[row.label, row.refused or ""] for row in refused[:_MOST_NOTES]],
-        order="as asked",
+        order="as requested",
     )
     if len(refused) > _MOST_NOTES:
         block.below.append(f"{_MOST_NOTES} shown (--csv and --json list all)")
@@ -86,7 +86,7 @@ def _requests(rows: Sequence[Point]) -> Block:
     block = Block(
         "Requests",
         header=["request", *map(_heading, FIGURES), "layout"],
-        order="as asked",
+        order="as requested",
         only="page",
         folded=True,
         links=[Link(row.command) for row in rows[:_MOST_ROWS]],
@@ -128,7 +128,7 @@ def _side_blocks(comparison: Comparison, difference: Difference) -> Parts:
             ]
             for row in answered
         ],
-        order="as asked",
+        order="as requested",
         drop=_LESS,
         below=[f"{row.label}: {layout_cell(row)}" for row in answered],
         marks=["" if row.fits else "no" for row in answered],
@@ -137,7 +137,7 @@ def _side_blocks(comparison: Comparison, difference: Difference) -> Parts:
     against = Block(
         f"Against {difference.to}",
         header=["request", *(f"{figure.heading}|+%" for figure in shown)],
-        order="as asked",
+        order="as requested",
         drop=_LESS,
         rows=[
             [change.label, *(change.change_frac[figure.name] for figure in shown)]

@@ -139,7 +139,7 @@ def short_of(r: Report) -> str:
 
 
 def _host_need(r: Report) -> str:
-    """Host memory that a node needs, and what there is of it."""
+    """Host memory that a node needs, and that it has."""
     m, ranks = r.memory, min(r.cluster.gpus_per_node, r.cluster.gpus)
     need, purpose = m.host_bytes, ""
     if m.host_room_bytes is not None and need <= m.host_room_bytes:

@@ -12,7 +12,7 @@ def inference_blocks(r: Estimate) -> list[Block]:
     i = r.inference
     if i is None:
         why = (
-            "none: what decoders alone keep of text is planned, and this model writes no text or"
+            "none: only caches of decoders are planned, and this model writes no text or"
             " reads another sequence for it"
         )
         return [Block("Inference memory per GPU", text=[why])]

@@ -17,7 +17,7 @@ def prices_block(prices: Prices) -> Block:
             for machine in prices.machines
             if machine.usd_per_gpu_hour is not None
         ],
-        order="as asked",
+        order="as requested",
     )
     if len(prices.markets) > 1:
         block.text.append(

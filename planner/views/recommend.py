@@ -100,7 +100,7 @@ def _cluster(document: SmallestCluster) -> list[Block]:
             Block(
                 "Why the others fell",
                 header=["kind", "reason"],
-                order="as asked",
+                order="as requested",
                 rows=[[kind.machine, kind.reason or ""] for kind in fell],
             )
         )
@@ -192,7 +192,7 @@ def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], document: Smalles
             ]
             for kind, row in answered
         ],
-        order="as asked",
+        order="as requested",
         drop=("kWh" if days else "USD/h", "free", "step", "limited by"),
         marks=["here" if row == best else "" for _, row in answered],
         links=[Link(row.command) for _, row in answered],
@@ -338,7 +338,7 @@ def _speed(bytes_per_s: float) -> str:
 
 def _needed(need: float | None, wire: Wire) -> str:
     if need is None:
-        return f"no bandwidth suffices, latency alone keeps {percent(wire.latency_frac)}"
+        return f"no bandwidth suffices, since the latency keeps {percent(wire.latency_frac)}"
     if need == 0:
         return "at any bandwidth"
     return f"{_speed(need)} per GPU, {show(need / wire.bytes_per_s_per_gpu, '')} times as much"

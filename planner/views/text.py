@@ -90,7 +90,7 @@ def _ascii(text: str) -> str:
 
 
 def block_lines(block: Block, width: int) -> list[str]:
-    """The block in lines of at most this width, but for commands."""
+    """The block in lines of at most this width, except for commands."""
     return [line.text for line in styled_lines(block, width)]
 
 

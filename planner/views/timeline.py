@@ -49,7 +49,7 @@ def timeline(program: Program, timing: Timing, width: int = 100) -> list[str]:
 
 
 def _columns(units: float, room: int) -> int:
-    """Columns of a step of so many times its shortest action, which gets a whole number of them
+    """Columns of a step of this many times its shortest action, which gets a whole number of them
     where there is room."""
     whole = round(units)
     return (

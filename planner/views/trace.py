@@ -24,7 +24,7 @@ _COLORS = {"F": "good", "B": "bad", "I": "terrible", "W": "yellow"}
 
 @dataclass(frozen=True)
 class Trace:
-    """Events and what they are of."""
+    """Events by kind."""
 
     events: list[Event]
     about: dict[str, Any]

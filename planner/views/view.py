@@ -18,7 +18,7 @@ from planner.views.cells import cell_text, column, is_right
 from planner.views.chart import Chart
 
 Mark = Literal["yes", "maybe", "no", "here", "now", ""]
-EMPTY = {"", "-"}  # cells without a value: a column of these alone is not shown
+EMPTY = {"", "-"}  # cells without a value: a column of only these is not shown
 _UNIT = re.compile(r" (?:(?:bytes|flop) per s|(?<!per )s|bytes|flop|frac)$")  # ends a name
 _LABELLED = re.compile(r"(\S(?:.*?\S)?) {2,}(\S.*)")
 

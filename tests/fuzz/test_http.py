@@ -32,7 +32,7 @@ from web.guard import HEADERS
 
 WAIT_S = 60.0  # for an answer, on a machine that is busy: the server's own limits are shorter
 MOST_SERVER_BYTES = 4 * 10**9  # of the server and its workers together
-TOO_LONG = b"takes longer than"  # what a request is told on a machine that is busy
+TOO_LONG = b"takes longer than"  # what a busy machine answers
 _QUIET_S = 0.1  # without a byte: the server waits for more, or is done
 _LOOK = 50  # cases between two looks at the server's memory
 

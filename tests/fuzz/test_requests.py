@@ -35,8 +35,8 @@ VERBS = [verb for verb in COMMANDS if verb not in NOT_HERE]
 
 _ONE = {"model": "gpt2", "gpu": "a100", "gpus": "8"}
 _LINKS = {"gpu": "a100", "gpus": "16"}
-# a small request that is answered, which options change: a verb that is missing here begins with
-# none of them
+# a small request that is answered, which options change; empty for a verb that is
+# missing here
 BASE: dict[str, dict[str, str]] = {
     "estimate": _ONE,
     "search": _ONE,
@@ -67,7 +67,7 @@ def options(verb: str) -> dict[str, Row]:
 def words_of(row: Row, value: str | None) -> list[str]:
     """An option as it is typed; None: a switch."""
     if row.says.argument:
-        # a word that is no flag: `validate` without a file is asked of every shipped run
+        # an argument without a flag: `validate` without a file reads every shipped run
         return [] if value is None else [f"./{value}" if value.startswith("-") else value]
     if value is None:
         return [row.flag]

@@ -105,7 +105,7 @@ def _front(
 
 
 def _thinned(rows: Array, seconds: Array) -> Array:
-    """At most so many rows, evenly over their order by time: the same ones every time."""
+    """At most this many rows, evenly over their order by time: the same ones every time."""
     order = rows[np.argsort(seconds[rows], kind="stable")]
     return order[
         np.unique(np.linspace(0, len(order) - 1, min(len(order), _MOST_POINTS)).astype(int))

@@ -303,7 +303,7 @@ class _Tries:
 
 
 def _samples(rows: Columns) -> list[int]:
-    """Rows of every set of degrees above 1, since options are of pipelines, of tensor parallelism
+    """Rows of every set of degrees above 1, since options belong to pipelines, tensor parallelism
     and so on: those with the fewest and the most replicas first, on which batch and schedule
     depend."""
     above_and_dp = np.stack([rows.tp > 1, rows.pp > 1, rows.cp > 1, rows.dp], axis=1)

@@ -8,19 +8,19 @@ import { Latest, Replaceable } from "./net.js";
 import { themed } from "./page.js";
 import { addToComparison, clearComparison, compareLink, listSaved, loaded, save, savedFile } from "./scenarios.js";
 
-const QUIET_MS = 160; // after the last change before slower parts are asked for
+const QUIET_MS = 160; // after the last change before slower parts are requested
 const form = document.getElementById("form");
 const answer = document.getElementById("answer");
 const status = document.getElementById("status");
 const slots = [...document.querySelectorAll("[data-panel]")];
 const OWN_LAYOUT = ["roofline", "schedule", "crossover"];
-// a published run or `wait` is of the first page alone: what follows is asked in options
-const asked = () => (/(^|&)(preset|wait)=/.test(location.search.slice(1)) ? boot.query : location.search.slice(1) || boot.query);
-let current = asked();
+// a published run or `wait` belongs only to the first page: later requests state options
+const addressed = () => (/(^|&)(preset|wait)=/.test(location.search.slice(1)) ? boot.query : location.search.slice(1) || boot.query);
+let current = addressed();
 let fixed = boot.fixed;
 let quiet = 0;
 let shown = current; // the state whose figures are there
-let drawnOf = current; // and that of the charts
+let drawnOf = current; // and of the charts
 let chartsInSight = false;
 const lateCharts = new Replaceable();
 let dragging = false;
@@ -93,8 +93,8 @@ function charts(docs, query) {
 
 async function catchUp() {
   if (drawnOf === shown || !chartsInSight) return;
-  const found = await lateCharts.ask(`/page/view?${shown}&charts=1`);
-  if (found?.ok) charts(found.answer.charts, found.answer.query);
+  const reply = await lateCharts.ask(`/page/view?${shown}&charts=1`);
+  if (reply?.ok) charts(reply.answer.charts, reply.answer.query);
 }
 
 // the same with the layout left to the search: what was fixed for one model seldom suits another
@@ -116,23 +116,23 @@ function failed(problem) {
 }
 
 const view = new Latest((query) => `/page/view?${query}${chartsInSight ? "&charts=1" : ""}`, painted, failed);
-const choices = new Latest((query) => `/page/form?${query}`, (found) => relabel(form, found.choices), () => {});
+const choices = new Latest((query) => `/page/form?${query}`, (reply) => relabel(form, reply.choices), () => {});
 const late = new Replaceable();
 
 async function askLate() {
   const body = document.getElementById("advice-body");
-  const found = await late.ask(`/page/late?${current}`);
-  if (!found) return;
+  const reply = await late.ask(`/page/late?${current}`);
+  if (!reply) return;
   staleAdvice(false);
-  if (!found.ok) {
-    body.replaceChildren(make("p", { class: "muted" }, found.answer?.message ?? text("offline")));
+  if (!reply.ok) {
+    body.replaceChildren(make("p", { class: "muted" }, reply.answer?.message ?? text("offline")));
     return;
   }
-  body.innerHTML = found.answer.advice;
-  document.getElementById("families-body").innerHTML = found.answer.families;
-  assumed(found.answer.assumed);
-  advised(found.answer.tip);
-  document.getElementById("rests-body").innerHTML = found.answer.rests;
+  body.innerHTML = reply.answer.advice;
+  document.getElementById("families-body").innerHTML = reply.answer.families;
+  assumed(reply.answer.assumed);
+  advised(reply.answer.tip);
+  document.getElementById("rests-body").innerHTML = reply.answer.rests;
   document.body.dataset.late = current;
 }
 
@@ -147,7 +147,7 @@ function assumed(share) {
   if (line && share) line.textContent = share;
 }
 
-// a new state is asked for
+// a new state is requested
 function ask() {
   pending(true);
   staleAdvice(true);
@@ -183,7 +183,7 @@ function jump(query) {
 }
 
 function arrive() {
-  current = asked();
+  current = addressed();
   fillForm(form, current);
   ask();
 }
@@ -194,25 +194,25 @@ const loads = new Map(slots.map((slot) => [slot, new Replaceable()]));
 
 async function load(slot) {
   const name = slot.dataset.panel;
-  const asked = OWN_LAYOUT.includes(name) ? fixed : current;
-  if (slot.dataset.shown === asked) return;
+  const state = OWN_LAYOUT.includes(name) ? fixed : current;
+  if (slot.dataset.shown === state) return;
   if (!slot.querySelector(".plot")) slot.querySelector(".wait").textContent = text("chart_wait");
   slot.classList.add("loading");
-  const found = await loads.get(slot).ask(`/page/panel/${name}?${asked}`);
-  if (!found) return;
+  const reply = await loads.get(slot).ask(`/page/panel/${name}?${state}`);
+  if (!reply) return;
   slot.classList.remove("loading");
-  if (!found.ok) {
+  if (!reply.ok) {
     slot.replaceChildren(make("section", { class: "chart panel" }, make("h3", {}, slot.dataset.title),
-      make("p", { class: "muted wait" }, found.answer?.message ?? text("offline"))));
-    slot.dataset.shown = asked;
+      make("p", { class: "muted wait" }, reply.answer?.message ?? text("offline"))));
+    slot.dataset.shown = state;
     return;
   }
   const old = slot.querySelectorAll("[data-chart]");
-  const sections = found.answer.charts.map((doc, i) => (old[i]?.dataset.chart === doc.name ? old[i] : sectionOf(doc)));
+  const sections = reply.answer.charts.map((doc, i) => (old[i]?.dataset.chart === doc.name ? old[i] : sectionOf(doc)));
   if (sections.some((section, i) => section !== old[i]) || old.length !== sections.length) slot.replaceChildren(...sections);
-  found.answer.charts.forEach((doc, i) => show(sections[i], doc, async () => doc));
-  slot.dataset.shown = asked;
-  slot.hidden = !found.answer.charts.length; // such as the schedule of a layout without a pipeline
+  reply.answer.charts.forEach((doc, i) => show(sections[i], doc, async () => doc));
+  slot.dataset.shown = state;
+  slot.hidden = !reply.answer.charts.length; // such as the schedule of a layout without a pipeline
 }
 
 const watcher = new IntersectionObserver((entries) => {
@@ -277,11 +277,11 @@ async function pasted(input, name, most) {
   if (content.length > most) return notify(`${file.name}: ${content.length} > ${most}`);
   form.elements[name].value = content;
   input.value = "";
-  given(form.elements[name]);
+  replaceChosen(form.elements[name]);
 }
 
 // a pasted model takes the place of the one that was chosen, which comes back when the text is cleared
-function given(field) {
+function replaceChosen(field) {
   const { model, config } = form.elements;
   if (field === config) {
     if (config.value.trim()) {
@@ -301,10 +301,10 @@ function wire() {
   for (const select of form.querySelectorAll("select")) searchable(select);
   for (const name of ["config", "calibration"]) {
     const field = form.elements[name];
-    field?.addEventListener("paste", () => setTimeout(() => given(field)));
+    field?.addEventListener("paste", () => setTimeout(() => replaceChosen(field)));
     field?.addEventListener("change", (event) => {
       event.stopPropagation();
-      given(field);
+      replaceChosen(field);
     });
   }
   addEventListener("keydown", (event) => {
@@ -324,9 +324,9 @@ function wire() {
     event.target.value = "";
     if (loaded(content, jump)) return notify(text("saved_loaded"));
     const response = await fetch("/page/scenario", { method: "POST", headers: { "Content-Type": "application/toml" }, body: content });
-    const found = await response.json();
-    if (response.ok) jump(found.query);
-    else notify(found.message);
+    const reply = await response.json();
+    if (response.ok) jump(reply.query);
+    else notify(reply.message);
   });
   document.getElementById("share").addEventListener("click", async () => {
     const link = `${location.origin}/?${current}`;
@@ -347,7 +347,7 @@ function wire() {
     const button = event.target.closest("[data-card]");
     if (button) (await import("./card.js")).saved(button.dataset.card, current);
   });
-  addEventListener("beforeprint", () => document.querySelectorAll("#answer details, #families, #rests details").forEach((one) => (one.open = true)));
+  addEventListener("beforeprint", () => document.querySelectorAll("#answer details, #families, #rests details").forEach((detail) => (detail.open = true)));
   document.getElementById("add").addEventListener("click", () => {
     const added = addToComparison(scenarioName(), current);
     notify(added ? text("compare_add") : text("compare_full"));

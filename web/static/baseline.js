@@ -7,8 +7,8 @@ const AS_FACTOR = 2; // a change by more is written as a factor, as planner.unit
 let base = stored(KEY, null);
 
 function figures(answer) {
-  const found = [...answer.querySelectorAll(".card a")].map((a) => [a.dataset.key, a.querySelector("data")]);
-  return Object.fromEntries(found.map(([key, data]) => [key, { value: data.value, shown: data.textContent.trim().replace(/\s+/g, " ") }]));
+  const values = [...answer.querySelectorAll(".card a")].map((a) => [a.dataset.key, a.querySelector("data")]);
+  return Object.fromEntries(values.map(([key, data]) => [key, { value: data.value, shown: data.textContent.trim().replace(/\s+/g, " ") }]));
 }
 
 function percent(share) {
@@ -20,7 +20,7 @@ function shownOf(form, name, value) {
   const control = form.elements[name];
   if (value === null) return control?.dataset.start || text("auto");
   if (name === "config" || name === "calibration") return text("pasted");
-  const option = [...(control?.options ?? [])].find((one) => one.value === value);
+  const option = [...(control?.options ?? [])].find((entry) => entry.value === value);
   return option?.dataset.label || option?.text || value;
 }
 
@@ -55,8 +55,8 @@ export function against(answer, form, query) {
     const kind = Math.abs(share) < 5e-4 ? "" : (share < 0) === (a.dataset.better === "less") ? "better" : "worse";
     data.after(make("span", { class: `was ${kind}` }, text("was", { shown: then.shown, change: percent(share) })));
   }
-  const found = same ? [] : changes(form, query);
-  const named = found.slice(0, MOST_NAMED).join("; ") + (found.length > MOST_NAMED ? text("and_more", { count: found.length - MOST_NAMED }) : "");
+  const changed = same ? [] : changes(form, query);
+  const named = changed.slice(0, MOST_NAMED).join("; ") + (changed.length > MOST_NAMED ? text("and_more", { count: changed.length - MOST_NAMED }) : "");
   const line = make("p", { class: "against muted" });
   if (same) line.append(base.kept ? text("is_baseline") : "");
   else line.append(make("strong", {}, text("against")), ` ${named}. `, make("a", { class: "state", href: `/?${base.query}` }, text("baseline_back")), " ");

@@ -10,14 +10,14 @@ export function text(key, values = {}) {
 }
 
 export function make(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === false || value === null || value === undefined) continue;
-    if (name === "class") made.className = value;
-    else made.setAttribute(name, value === true ? "" : value);
+    if (name === "class") element.className = value;
+    else element.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children);
-  return made;
+  element.append(...children);
+  return element;
 }
 
 export function stored(key, otherwise) {

@@ -18,14 +18,14 @@ export function drawn(query) {
   const svg = document.createElementNS(NS, "svg");
   for (const [name, value] of Object.entries({ xmlns: NS, width: WIDTH, height: HEIGHT, viewBox: `0 0 ${WIDTH} ${HEIGHT}`, "font-family": "Liberation Sans, Arial, sans-serif", "data-dpplan-state": query })) svg.setAttribute(name, value);
   const put = (tag, attributes, words) => {
-    const one = document.createElementNS(NS, tag);
-    for (const [name, value] of Object.entries(attributes)) one.setAttribute(name, value);
-    if (words) one.textContent = words;
-    svg.append(one);
+    const node = document.createElementNS(NS, tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    if (words) node.textContent = words;
+    svg.append(node);
   };
   const write = (x, y, size, fill, words, weight = 400) => put("text", { x, y, "font-size": size, fill, "font-weight": weight }, words);
   const shown = (selector) => document.querySelector(`#answer ${selector}`)?.textContent.trim().replace(/\s+/g, " ") ?? "";
-  const mark = ["yes", "maybe", "no"].find((one) => document.querySelector("#answer .verdict").classList.contains(one));
+  const mark = ["yes", "maybe", "no"].find((name) => document.querySelector("#answer .verdict").classList.contains(name));
   put("rect", { width: WIDTH, height: HEIGHT, fill: "#ffffff" });
   put("rect", { width: WIDTH, height: 14, fill: COLORS[mark] });
   write(EDGE, 84, Math.min(38, Math.floor(1900 / shown("h1").length)), "#1c2026", shown("h1"), 700); // a long title stays inside

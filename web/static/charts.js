@@ -26,9 +26,9 @@ export function dress(section, whole) {
   if (!tools || tools.children.length) return;
   const title = section.querySelector("h2, h3").textContent;
   const button = (key, label, work) => {
-    const one = make("button", { type: "button", class: "quiet small", "data-kind": key, "aria-label": label }, text(`chart_${key}`));
-    one.addEventListener("click", work);
-    tools.append(one);
+    const button = make("button", { type: "button", class: "quiet small", "data-kind": key, "aria-label": label }, text(`chart_${key}`));
+    button.addEventListener("click", work);
+    tools.append(button);
   };
   button("large", text("chart_open", { title }), () => large(section));
   for (const kind of ["png", "svg", "csv"]) {
@@ -92,11 +92,11 @@ function layoutOf(doc, dark, height) {
   const template = recolored(boot.template, dark);
   const { gridcolor: grid } = template.layout.xaxis;
   const { color: ink } = template.layout.font;
-  const { height: own, ...layout } = recolored(doc.figure.layout, dark);
+  const { height: ownHeight, ...layout } = recolored(doc.figure.layout, dark);
   return {
     ...layout,
     template,
-    height: Math.max(height, own ?? 0),
+    height: Math.max(height, ownHeight ?? 0),
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: style.getPropertyValue("--font"), size: 13, color: ink },
@@ -107,7 +107,7 @@ function layoutOf(doc, dark, height) {
 }
 
 function chosen(data, doc, label) {
-  const choice = doc.choices.find((one) => one.label === label);
+  const choice = doc.choices.find((entry) => entry.label === label);
   return choice ? data.map((trace, i) => ({ ...trace, ...Object.fromEntries(Object.entries(choice.restyle).map(([key, values]) => [key, values[i]])) })) : data;
 }
 
@@ -165,10 +165,10 @@ function pictured(section) {
   const svg = section.querySelector(".plot svg").cloneNode(true);
   const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
   const put = (name, attributes) => {
-    const one = document.createElementNS(NS, name);
-    for (const [key, value] of Object.entries(attributes)) one.setAttribute(key, value);
-    svg.prepend(one);
-    return one;
+    const node = document.createElementNS(NS, name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    svg.prepend(node);
+    return node;
   };
   const box = { x: -EDGE, y: -EDGE, width: width + 2 * EDGE, height: height + 2 * EDGE };
   svg.setAttribute("viewBox", Object.values(box).join(" "));

@@ -15,13 +15,13 @@ export function queryOf(form) {
 }
 
 export function fillForm(form, query) {
-  const given = new URLSearchParams(query);
-  for (const [name, value] of given) {
+  const stated = new URLSearchParams(query);
+  for (const [name, value] of stated) {
     if (name.startsWith("from.") && !form.elements[name]) form.append(make("input", { type: "hidden", name, value })); // what a file says
   }
   for (const control of form.elements) {
     if (!control.name) continue;
-    const value = given.get(control.name) ?? control.dataset.start ?? "";
+    const value = stated.get(control.name) ?? control.dataset.start ?? "";
     if (control.tagName === "SELECT" && ![...control.options].some((option) => option.value === value)) {
       control.append(new Option(value, value));
     }
@@ -64,10 +64,10 @@ const POWERS = { "": 0, k: 1, m: 2, g: 3 };
 
 // a batch in tokens is the whole number of sequences nearest to it
 function inSequences(select, typed) {
-  const found = TOKENS.exec(typed);
+  const match = TOKENS.exec(typed);
   const length = Number(select.form.dataset.seq);
-  if (!found || !length || select.name !== "global_batch") return typed;
-  return String(Math.max(1, Math.round((Number(found[1]) * (found[3] ? 1024 : 1000) ** POWERS[found[2].toLowerCase()]) / length)));
+  if (!match || !length || select.name !== "global_batch") return typed;
+  return String(Math.max(1, Math.round((Number(match[1]) * (match[3] ? 1024 : 1000) ** POWERS[match[2].toLowerCase()]) / length)));
 }
 
 function count(value) {
@@ -93,15 +93,15 @@ export function searchable(select) {
   const end = () => {
     field.value = "";
     select.size = 1;
-    for (const one of select.querySelectorAll("[hidden]")) one.hidden = false;
+    for (const option of select.querySelectorAll("[hidden]")) option.hidden = false;
   };
   const matches = () => [...select.options].filter((option) => !option.hidden);
   field.addEventListener("input", () => {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
     if (!words.length) return end();
     for (const option of select.options) {
-      const said = `${option.parentNode.label ?? ""} ${option.text} ${option.value}`.toLowerCase();
-      option.hidden = option.value === "" || !words.every((word) => said.includes(word));
+      const label = `${option.parentNode.label ?? ""} ${option.text} ${option.value}`.toLowerCase();
+      option.hidden = option.value === "" || !words.every((word) => label.includes(word));
     }
     for (const group of select.querySelectorAll("optgroup")) group.hidden = ![...group.children].some((option) => !option.hidden);
     select.size = Math.max(2, Math.min(8, matches().length + select.querySelectorAll("optgroup:not([hidden])").length));
@@ -219,9 +219,9 @@ export function relabel(form, choices) {
   for (const [name, offered] of Object.entries(choices)) {
     const select = form.elements[name];
     if (!select || select.tagName !== "SELECT") continue;
-    const said = JSON.stringify([select.value, offered]);
-    if (select.said === said) continue; // drawing hundreds of options anew takes longer than a frame
-    select.said = said;
+    const drawn = JSON.stringify([select.value, offered]);
+    if (select.drawn === drawn) continue; // drawing hundreds of options again takes longer than a frame
+    select.drawn = drawn;
     const value = select.value;
     const empty = select.options[0]?.value === "" ? [select.options[0]] : [];
     const options = offered.map((choice) => {

@@ -11,7 +11,7 @@ const filled = () => JSON.stringify([...new FormData(form())].map(([name, value]
 let running = null;
 let timer = 0;
 
-function said(sentence) {
+function announce(sentence) {
   form().querySelector(".problem")?.remove();
   if (sentence) form().prepend(make("p", { role: "alert", class: "problem" }, sentence));
 }
@@ -26,8 +26,8 @@ function busy(on) {
   cancel.addEventListener("click", () => {
     running?.abort();
     busy(false);
-    for (const one of document.querySelectorAll(".tab-wait")) one.remove();
-    said(text("cancelled"));
+    for (const node of document.querySelectorAll(".tab-wait")) node.remove();
+    announce(text("cancelled"));
   });
   form().querySelector(".tab-submit").append(cancel);
 }
@@ -36,16 +36,16 @@ function busy(on) {
 function replaced(next) {
   const now = form();
   for (const name of ["files", "text"]) {
-    const [old, fresh] = [now, next].map((one) => one.querySelector(`[name=${name}]`));
+    const [old, fresh] = [now, next].map((form) => form.querySelector(`[name=${name}]`));
     if (old && fresh) fresh.replaceWith(old);
   }
-  const open = [...now.querySelectorAll("details")].map((one) => one.open);
+  const open = [...now.querySelectorAll("details")].map((detail) => detail.open);
   const focused = now.contains(document.activeElement) ? document.activeElement : null;
   const scrolled = now.scrollTop;
-  [...next.querySelectorAll("details")].forEach((one, i) => (one.open ||= open[i] ?? false));
+  [...next.querySelectorAll("details")].forEach((detail, i) => (detail.open ||= open[i] ?? false));
   now.replaceWith(document.adoptNode(next));
   next.scrollTop = scrolled;
-  const same = focused && [...next.elements].find((one) => one.name === focused.name && (one.type !== "checkbox" || one.value === focused.value));
+  const same = focused && [...next.elements].find((field) => field.name === focused.name && (field.type !== "checkbox" || field.value === focused.value));
   if (same && focused.name) same.focus();
 }
 
@@ -62,7 +62,7 @@ function arrived(page, before, push) {
     return;
   }
   const strip = page.querySelector(".strip");
-  const rest = behind(page).filter((one) => !one.matches(".tab-wait, .meanwhile")); // before its form is taken from it
+  const rest = behind(page).filter((node) => !node.matches(".tab-wait, .meanwhile")); // before its form is taken from it
   if (filled() === before) replaced(next);
   document.querySelector(".tabs").replaceChildren(...page.querySelector(".tabs").childNodes);
   document.getElementById("strip").replaceChildren(...strip.querySelector("#strip").childNodes);
@@ -78,7 +78,7 @@ async function ask(address, request, push) {
   const mine = new AbortController();
   running = mine;
   const before = filled();
-  said("");
+  announce("");
   busy(true);
   try {
     const response = await fetch(address, { ...request, signal: mine.signal });
@@ -96,13 +96,13 @@ async function ask(address, request, push) {
       if (page.querySelector(".meanwhile, .tab-wait ~ .tab-wait")) shown(behind(page));
     }
   } catch (error) {
-    if (error.name === "AbortError") return; // a newer request, or nobody waits
-    said(text("offline"));
+    if (error.name === "AbortError") return; // a newer request, or a closed page
+    announce(text("offline"));
   }
   busy(false);
 }
 
-function asked() {
+function formQuery() {
   const query = new URLSearchParams();
   for (const [name, value] of new FormData(form())) {
     if (typeof value === "string" && name !== "text" && (value.trim() || START.has(name))) query.append(name, value.trim());
@@ -115,14 +115,14 @@ async function send(focus) {
   if (chosen()?.files.length || now.elements.text?.value.trim()) {
     const size = [...chosen().files].reduce((sum, file) => sum + file.size, 0);
     if (size > boot.limits.upload) {
-      said(text("upload_large", { most: boot.limits.upload.toLocaleString("en") }));
+      announce(text("upload_large", { most: boot.limits.upload.toLocaleString("en") }));
       return;
     }
     await ask(now.action, { method: "POST", body: new FormData(now) }, (page) => // what the files say is in the address from now on
       history.replaceState(null, "", page.getElementById("main").dataset.address));
   } else {
-    const address = `${new URL(now.action).pathname}?${asked()}`;
-    await ask(address, {}, () => { // the same twice is no step of the history
+    const address = `${new URL(now.action).pathname}?${formQuery()}`;
+    await ask(address, {}, () => { // the same twice adds no entry to the history
       if (address !== location.pathname + location.search) history.pushState(null, "", address);
     });
   }
@@ -141,7 +141,7 @@ document.addEventListener("change", (event) => {
 });
 addEventListener("popstate", () => ask(location.href, {}, () => {}));
 // parts that came before the answer
-if (document.getElementById("found")) for (const one of document.querySelectorAll(".meanwhile, .tab-wait")) one.remove();
+if (document.getElementById("found")) for (const node of document.querySelectorAll(".meanwhile, .tab-wait")) node.remove();
 
 for (const kind of ["dragover", "dragleave", "drop"]) {
   document.addEventListener(kind, (event) => {

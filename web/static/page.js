@@ -8,8 +8,8 @@ const ORDER = ["auto", "light", "dark"];
 function explained() {
   document.addEventListener("pointerover", (event) => {
     const field = event.target.closest?.(".field:not([title])");
-    const said = field?.querySelector(".hint");
-    if (said) field.title = said.textContent;
+    const hint = field?.querySelector(".hint");
+    if (hint) field.title = hint.textContent;
   });
 }
 

@@ -8,22 +8,22 @@ const SLOTS = ["a", "b", "c", "d", "e", "f"];
 
 export function listSaved(go) {
   const list = document.getElementById("saved");
-  const found = stored(SAVED, []);
-  list.replaceChildren(...found.map((one, i) => {
-    const link = make("a", { href: `/?${one.query}`, class: "state" }, one.name);
-    const remove = make("button", { type: "button", class: "quiet small", "aria-label": `${text("saved_delete")}: ${one.name}` }, text("saved_delete"));
+  const saved = stored(SAVED, []);
+  list.replaceChildren(...saved.map((entry, i) => {
+    const link = make("a", { href: `/?${entry.query}`, class: "state" }, entry.name);
+    const remove = make("button", { type: "button", class: "quiet small", "aria-label": `${text("saved_delete")}: ${entry.name}` }, text("saved_delete"));
     remove.addEventListener("click", () => {
       store(SAVED, stored(SAVED, []).filter((_, k) => k !== i));
       listSaved(go);
     });
     return make("li", {}, link, remove);
   }));
-  document.getElementById("saved-file").hidden = !found.length;
-  if (!found.length) list.append(make("li", { class: "muted" }, text("saved_none")));
+  document.getElementById("saved-file").hidden = !saved.length;
+  if (!saved.length) list.append(make("li", { class: "muted" }, text("saved_none")));
 }
 
 export function save(name, query, go) {
-  const others = stored(SAVED, []).filter((one) => one.name !== name);
+  const others = stored(SAVED, []).filter((entry) => entry.name !== name);
   store(SAVED, [...others, { name, query }].slice(-50));
   listSaved(go);
 }
@@ -47,24 +47,24 @@ export function loaded(text, go) {
 
 export function compareLink() {
   const link = document.getElementById("compared");
-  const found = stored(COMPARED, []);
-  link.hidden = found.length < 2;
-  link.querySelector("span").textContent = text("compare_open", { count: found.length });
+  const compared = stored(COMPARED, []);
+  link.hidden = compared.length < 2;
+  link.querySelector("span").textContent = text("compare_open", { count: compared.length });
   const query = new URLSearchParams();
-  found.forEach((one, i) => {
-    query.set(SLOTS[i], one.query);
-    query.set(`${SLOTS[i]}_name`, one.name);
+  compared.forEach((entry, i) => {
+    query.set(SLOTS[i], entry.query);
+    query.set(`${SLOTS[i]}_name`, entry.name);
   });
   link.href = `/compare?${query}`;
   const clear = document.getElementById("compare-clear");
-  if (clear) clear.hidden = found.length === 0;
-  return found.length;
+  if (clear) clear.hidden = compared.length === 0;
+  return compared.length;
 }
 
 export function addToComparison(name, query) {
-  const found = stored(COMPARED, []).filter((one) => one.query !== query);
-  if (found.length >= SLOTS.length) return false;
-  store(COMPARED, [...found, { name: name.slice(0, NAME), query }]);
+  const compared = stored(COMPARED, []).filter((entry) => entry.query !== query);
+  if (compared.length >= SLOTS.length) return false;
+  store(COMPARED, [...compared, { name: name.slice(0, NAME), query }]);
   compareLink();
   return true;
 }

@@ -3,9 +3,9 @@
 const linked = (event) => event.target.closest?.(".tabs a");
 
 function carried(link) {
-  const own = link.closest(".tabs").dataset.own.split(" ");
+  const ownKeys = link.closest(".tabs").dataset.own.split(" ");
   const kept = new URLSearchParams(location.search);
-  for (const name of [...own, "preset", "wait"]) kept.delete(name);
+  for (const name of [...ownKeys, "preset", "wait"]) kept.delete(name);
   for (const [name, mark] of [...kept]) { // a default of the page stays there
     if (!name.startsWith("from.") || !mark.startsWith("default|page|")) continue;
     const of = name.slice("from.".length);
@@ -23,7 +23,7 @@ for (const kind of ["pointerdown", "focusin", "click"]) {
   });
 }
 
-// a server that is away is said on this page, not by the browser on an empty one
+// a server that is away is reported on this page, not by the browser on an empty one
 document.addEventListener("click", async (event) => {
   const link = linked(event);
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -58,8 +58,8 @@ async function searchable(list) {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
     for (const label of labels) {
       const box = label.querySelector("input");
-      const said = `${label.textContent} ${box.value}`.toLowerCase();
-      label.hidden = !box.checked && !words.every((word) => said.includes(word));
+      const haystack = `${label.textContent} ${box.value}`.toLowerCase();
+      label.hidden = !box.checked && !words.every((word) => haystack.includes(word));
     }
   });
   field.addEventListener("keydown", (event) => event.key === "Enter" && event.preventDefault());

@@ -113,7 +113,7 @@ class Within:
 @dataclass(frozen=True)
 class Answers:
     """How a tab answers. find: asks the verb; view: what its page shows of that; command: asks the
-    same; words: records of options that the page alone has; choices: (value, label) of fields that
+    same; words: records of options that only the page has; choices: (value, label) of fields that
     are lists here; plan: what files say with what was typed; out: its document; sooner: answer to a
     part of a request that takes long, None where there is none; steps: of a page of several, below
     its view.
@@ -162,7 +162,7 @@ class Tab(Page):
 
     @cached_property
     def records(self) -> tuple[type[Record], ...]:
-        """Records of options that the verb alone has, as its command takes them."""
+        """Records of options that only the verb has, as its command takes them."""
         if not self.documents:
             return ()
         module = plugins.module_of("verbs", self.verb)
@@ -173,7 +173,7 @@ class Tab(Page):
 
     @property
     def words(self) -> tuple[type[Record], ...]:
-        """Records of options that the page alone has."""
+        """Records of options that only the page has."""
         return self.answers.words
 
     @property
@@ -285,7 +285,7 @@ def _request(tab: Tab, rest: Pairs, lists: Mapping[str, list[str]]) -> tuple[Sta
     names = {name for name, _ in rest}
     of_model = names & {"model", "config"}
     if of_model and tab.model is False:
-        raise PlanError("--model", None, f"is no option of `dpplan {tab.verb}`; leave it out")
+        raise PlanError("--model", None, f"is not an option of `dpplan {tab.verb}`; leave it out")
     if tab.model and not of_model:
         raise PlanError("--model", None, "is needed: choose one")
     stand_in = [] if of_model else [("model", str(START["model"]))]

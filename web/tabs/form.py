@@ -30,7 +30,7 @@ def form(tab: Tab, pairs: Pairs, error: PlanError | None) -> dict[str, Any]:
     beside = ""
     for entry in (*shown, *folded, *(entry for group in rest for entry in group["fields"])):
         if error is not None and entry["name"] == wrong and not beside:
-            entry["error"] = beside = _message(error)
+            entry["error"] = beside = error.sentence
     return {
         "shown": shown,
         "folded": folded,
@@ -95,7 +95,7 @@ def _field(tab: Tab, row: Row, texts: list[str], pasted: dict[str, str]) -> dict
     if tab.files:  # which say what is left open here
         out |= {"auto": text("as_files"), "placeholder": text("as_files"), "default": ""}
         out |= {"start": "", "value": out["value"] if sentence else ""}
-    # sliders are of the plan's form, where each move is answered
+    # only the plan's form has sliders, where each move is answered
     return {**out, "set": bool(sentence), "error": "", "slider": False}
 
 
@@ -118,8 +118,3 @@ def _kept(
 ) -> list[tuple[str, str]]:
     fields = {*names, *TEXTS, *(entry["name"] for group in rest for entry in group["fields"])}
     return [(name, value) for name, many in given.items() if name not in fields for value in many]
-
-
-def _message(error: PlanError) -> str:
-    """The error without the name of the field that it stands beside."""
-    return str(error).removeprefix(f"{error.field}: ")

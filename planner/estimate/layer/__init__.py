@@ -55,7 +55,7 @@ __all__ = [
 _REPEATED_GEMMS = 0.5
 _LAST_GEMMS = ("mlp_out", "expert_out", "shared_out")  # backward does not need their result
 ADAPTER_GEMMS = "matmul/adapters"
-_LEAST_S = 1e-30  # beside waits of no time
+_LEAST_S = 1e-30  # avoids a division by a wait of zero
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class LayerCost:
     repeat_busy: Array  # of that the GPU's part, and the operators that the CPU issues
     repeat_operators: Array
     repeated_per_operator: Array  # forward of what torchtitan's per-operator rule recomputes
-    pieces: Ledger  # forward of what recompute repeats or keeps alone, see `again`
+    pieces: Ledger  # forward of what recompute repeats or keeps by itself, see `again`
     pieces_flop: Ledger
     launch_forward: Array  # excess of the CPU over the GPU
     launch_backward: Array

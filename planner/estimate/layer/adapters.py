@@ -29,7 +29,7 @@ from planner.specs.quantised import BASES, CHAIN_OPERATORS, KEPT_WIDE
 # bytes moved per element of the input that A reads, in 16 bit: to fp32 and back where adapters are
 # of that type; dropped, with a mask of a byte each, in the type of the adapter
 _CASTS = BothWays(12.0, 12.0)
-_CAST_BACK = 0.5  # of these, to 16 bit alone
+_CAST_BACK = 0.5  # of these, only to 16 bit
 _DROPPED, _DROPPED_FP32 = BothWays(5.0, 5.0), BothWays(9.0, 9.0)
 _INPUT_SUM = 6.0  # backward: the adapter's input gradient, added to the matrix's
 # of the output: scaled (4), and added to the matrix's output (6); backward scaled
@@ -40,7 +40,7 @@ _MAGNITUDES = BothWays(14.0, 16.0)
 # per element of the matrix, forward: B A scaled, added to it, and the norm of every column
 _COLUMN_NORM = 16.0
 # operators of an adapter that the CPU issues: casts of input, A and B, dropout, two GEMMs, scale
-# and sum; backward twice the GEMMs, and the sum of gradients. Fused: GEMMs and dropout alone
+# and sum; backward twice the GEMMs, and the sum of gradients. Fused: only GEMMs and dropout
 _ISSUED, _ISSUED_FUSED = BothWays(9.0, 14.0), BothWays(2.0, 4.0)
 # an expert's slice of a stacked tensor has a gradient of the whole tensor's size: zeros, a part
 # written, and the sum with the other experts' gradient (torch's select_backward, slice_backward)
@@ -153,7 +153,7 @@ def _operators_s(plan: Plan, m: Machine, adapter: _Local, spec: AdapterSpec) -> 
         adapter.batch * adapter.rows * adapter.n,
     )
     wide = _is_wide(plan, spec)
-    # of what is fp32 the way back to 16 bit alone
+    # of fp32 values, only the cast back to 16 bit
     part = _CAST_BACK if stream_ratio(plan) > 1 else 1.0
     dropped = _DROPPED_FP32 if wide else _DROPPED
     drops, casts = float(spec.dropout > 0), part * wide

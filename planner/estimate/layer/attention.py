@@ -33,7 +33,7 @@ _SOFTMAX_KERNELS = 2.0  # softmax with scale and mask, and dropout of its result
 # transformers)
 _FLASH_SINK = 8.0
 _SINKS = BothWays(12.0, 8.0)
-# eager attention scales, masks and normalises in kernels of their own: so many times the traffic
+# eager attention scales, masks and normalises in kernels of their own: this many times the traffic
 # and the kernels of a fused softmax; own count
 _EAGER = 2.0
 

@@ -80,7 +80,7 @@ def _summed(shape: LayerShape) -> list[tuple[Array, float]]:
 def _sums_of(
     shape: LayerShape, m: Machine, elements: Array, blocks: float
 ) -> tuple[Collective, ...]:
-    """Collectives of outputs of so many elements."""
+    """Collectives of outputs of this many elements."""
     plan, sequence = shape.plan, shape.sequence_parallel
     activation = plan.training.element_bytes * elements
     group = place(shape.tp, 1.0, plan.cluster.tiers)

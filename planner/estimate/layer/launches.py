@@ -22,7 +22,6 @@ from planner.estimate.layer.operators import stream_ratio
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import OPERATORS_BACKWARD, OPERATORS_FORWARD, Machine
 from planner.estimate.machine.kernels import fused_experts, loops_experts, split_experts
-from planner.estimate.mechanisms import replayed
 from planner.ledger import Array
 from planner.specs.layers import Mix
 from planner.specs.mechanism import Replayed
@@ -38,7 +37,7 @@ UNFUSED_NORM = BothWays(7.0, 15.0)
 # and clones
 UNFUSED_ROTARY = BothWays(9.0, 15.0)
 UNFUSED_GATE = BothWays(1.0, 2.0)  # activation and product
-# Megatron's scaled softmax works on so many pairs of sequence and head at a time, else torch
+# Megatron's scaled softmax works on this many pairs of sequence and head at a time, else torch
 # operators cast, scale, mask, normalise and cast back (megatron/core/fusions/fused_softmax.py,
 # is_kernel_available)
 _SOFTMAX_BATCH = 4.0
@@ -143,7 +142,7 @@ def of_experts(shape: LayerShape, m: Machine) -> Array:
     each = dispatch.by_dispatcher(shape.plan, shape.ep, shape.etp, count)
     if fused_experts(shape.plan) or loops_experts(shape.plan):  # loops are counted apart
         each = 0.0 * each
-    captured = replayed(shape.plan) or Replayed()
+    captured = shape.plan.stated(lambda each: each.replayed()) or Replayed()
     routing = _MOE_OPERATORS - _replayed(m) * captured.routing
     # what a traced block issues is counted with its code
     share = shape.mix.mean_of(lambda part: float(isinstance(part, Moe)))
@@ -171,7 +170,7 @@ def _replayed(m: Machine) -> Array:
 
 def captured_share(plan: Plan, mix: Mix) -> float:
     """Share of a layer's operators, experts excluded, that are captured in parts."""
-    scopes = (replayed(plan) or Replayed()).parts
+    scopes = (plan.stated(lambda each: each.replayed()) or Replayed()).parts
     if "layer" in scopes:
         return 1.0
     kinds = {"attn": _attends, "mamba": _scans, "mlp": lambda part: isinstance(part, Mlp)}

@@ -95,7 +95,7 @@ class LayerTime:
     recompute: Array  # part of backward
     contention: Ledger  # part of backward: kernels that share the chip with collectives, of each
     repeated: Array  # share of layers that are computed twice
-    exchanged: Array  # the same of the exchange of experts, which can be repeated alone
+    exchanged: Array  # the same for the exchange of experts, which can be repeated by itself
     repeated_flop: Array
 
 

@@ -90,7 +90,7 @@ class Machine:
     intra_two_rank: Array
     intra_switch: Array  # in-switch all-reduce, share of the wire rate
     intra_switch_setup: Array  # s more per call in the switch
-    intra_switch_ranks: Array  # from so many ranks on; infinite without reduction in a switch
+    intra_switch_ranks: Array  # from this many ranks on; infinite without reduction in a switch
     nic_per_gpu: Array
     inter_hop: Array
     inter_tier: Array  # s more of a step from island to island

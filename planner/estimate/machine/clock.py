@@ -22,7 +22,7 @@ _OF_BYTE = {"nvfp4": 0.5}  # energy of an operation by the width of its operands
 # in by software: long GEMMs with block scales against those with one scale in the tables of
 # aiconfigurator are at 0.90 and 0.88 (H100, H200), 0.91, 0.93, 0.98 and 0.89 (B200, GB200, B300,
 # GB300), 0.95 on B300 in Transformer Engine's docs/examples/gemm_profiling; pairs of NeMo's runs
-# alike but for the recipe 0.86 to 0.91
+# alike except for the recipe 0.86 to 0.91
 _OF_RATE = {"fp8-rowwise": 0.55, "fp8-blockwise": 0.89, "mxfp8": 0.89}
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from planner.estimate.machine.attention import attention_numbers
 from planner.estimate.machine.clock import recipe_frac, sustained_clock
-from planner.estimate.mechanisms import gradient_passes, replayed
 from planner.estimate.state_types import moment_type_bytes, state_of
 from planner.formulas import casts
 from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES, update_traffic_bytes
@@ -176,7 +175,7 @@ def optimizer_traffic(plan: Plan) -> float:
             state.gradient if mixed else wide,
             weight if optimizer.work else weight + moments + state.optimizer_temporary,
             state.parameter if mixed and state.master else 0.0,
-            gradient_passes(plan, _PASSES),
+            plan.stated(lambda each: each.gradient_passes()) or _PASSES,
         )
     )
 
@@ -205,7 +204,7 @@ def _operator_launch(plan: Plan) -> Sourced:
 
 def captures_all(plan: Plan) -> bool:
     """Whether whole iterations are CUDA graphs: by the request, else by the stack's recipes."""
-    if (graphs := replayed(plan)) is not None:
+    if (graphs := plan.stated(lambda each: each.replayed())) is not None:
         return graphs.iteration
     by_recipe = plan.training.expert_kernels is None and _fused_by_stack(plan)
     return by_recipe or plan.cluster.gpu.architecture in plan.stack.launch.captured

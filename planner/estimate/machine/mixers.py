@@ -3,9 +3,9 @@ architecture.
 
 The matrices of chunked linear attention are small, so that tensor cores wait for the rest of the
 GPU: a share of the matrix rate that fits an H100 is wrong by a factor of six on an H20, which has
-its bandwidth and most of its units but a seventh of the matrix rate. Rates here are of the fp32
-rate of the vector units, which goes with units and clock, beside the bandwidth of memory. Fitted
-with benchmarks/fit_mixers.py; held-out errors are in docs/mechanisms/mixers.md.
+its bandwidth and most of its units but a seventh of the matrix rate. Rates here are fractions of
+the fp32 rate of the vector units, which goes with units and clock, beside the bandwidth of memory.
+Fitted with benchmarks/fit_mixers.py; held-out errors are in docs/mechanisms/mixers.md.
 """
 
 from __future__ import annotations

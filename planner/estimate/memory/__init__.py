@@ -42,7 +42,7 @@ __all__ = [
     "state_of",
 ]
 
-# reserved over allocated lies between none and so many times the stack's fragmentation_frac
+# reserved over allocated lies between none and this many times the stack's fragmentation_frac
 _SLACK_BAND = 2.0
 # reserved over allocated where segments expand, a share of what comes and goes: mean
 # over the steps of decoders through the allocator block by block, 0.01 to 0.15 (segments that do
@@ -173,7 +173,7 @@ def fragmentation(plan: Plan) -> float:
 
 
 def _of_lengths_alike(plan: Plan) -> float:
-    """The same where all micro-batches are of one length."""
+    """The same where all micro-batches have one length."""
     usual = float(plan.stack.fragmentation_frac)
     return min(usual, EXPANDABLE_FRAC) if plan.expandable_segments else usual
 

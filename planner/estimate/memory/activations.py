@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate import mechanisms
 from planner.estimate.machine.kernels import split_experts
 from planner.estimate.memory import beside_frozen, eager, modules, norms, traced
 from planner.estimate.memory.tokens import routed_tokens, tokens_of
@@ -41,7 +40,7 @@ from planner.specs.towers import head_plan, kind_plan, plans
 # bytes per score element that is kept: without, with attention dropout. Fused softmax kernels keep
 # its 16-bit output (and with dropout a mask and the dropped output, arXiv 2205.05198 eq. 1); eager
 # attention an fp32 softmax and its 16-bit copy, with dropout a mask and the dropped copy in its
-# place. FlashAttention keeps the state of its random numbers alone
+# place. FlashAttention keeps only the state of its random numbers
 SCORE_BYTES = {"fused_softmax": (2.0, 5.0), "eager": (6.0, 7.0)}
 # per score element in backward, beyond what is kept: fused softmax in place; eager an fp32 gradient
 # before and after softmax
@@ -109,7 +108,7 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
             for name, leaf in kept.items():
                 out[name] = out.get(name, 0.0) + leaf
     if frozen and not plan.fused_norm:
-        # the normed element is kept for the gradient of the norm's weight alone
+        # the normed element is kept only for the gradient of the norm's weight
         frozen_share = frozen_norm_bytes(plan) / norms.norm_bytes(plan)
         for name in ("norm", "attention/qk_norm"):
             if name in out:
@@ -131,14 +130,10 @@ def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
         inputs, own_input = inputs * eager.input_copies(plan, part), True
     if isinstance(part, Latent):
         return {"latent/input": inputs * own_input} | _latent_activations(plan, c, part)
-    out: Ledger = {f"{_group(part)}/input": inputs * own_input}
+    out: Ledger = {f"{'attention' if part.mixes else 'mlp'}/input": inputs * own_input}
     if isinstance(part, Attention | CrossAttention):
         return out | _attention_activations(plan, c, part)
     return out
-
-
-def _group(part: Part) -> str:
-    return "attention" if part.mixes else "mlp"
 
 
 def _input_bytes(plan: Plan) -> float:
@@ -308,7 +303,7 @@ def _mlp_bytes(plan: Plan, part: Mlp | Moe) -> float:
     if composed is not None:
         return composed
     each = eager.gated_bytes(plan) if part.gated else _PLAIN_MLP
-    # a ReLU keeps its output alone, which the second GEMM keeps anyway
+    # a ReLU keeps only its output, which the second GEMM keeps anyway
     if not part.gated and part.activation == "relu":
         each -= _COUNTED_ELEMENT if each >= 2 * _COUNTED_ELEMENT else 0.0
     each = each * plan.stream_bytes / _COUNTED_ELEMENT - (e - _input_bytes(plan))
@@ -317,7 +312,7 @@ def _mlp_bytes(plan: Plan, part: Mlp | Moe) -> float:
 
 def _activated_bytes(plan: Plan) -> float:
     """Bytes per element that the activation function of an MLP reads, as backward has it."""
-    stated = mechanisms.activated_bytes(plan)
+    stated = plan.stated(lambda each: each.activated_bytes())
     return plan.stream_bytes if stated is None else stated
 
 
@@ -573,8 +568,8 @@ def head_activations(plan: Plan, c: Columns) -> Array:
 
 
 def frozen_norm_bytes(plan: Plan) -> float:
-    """Bytes that a frozen norm keeps per element: of several operators no normed element, which the
-    gradient of its weight alone needs."""
+    """Bytes that a frozen norm keeps per element: of several operators no normed element, which
+    only the gradient of its weight needs."""
     return norms.norm_bytes(plan) - norms.normed_bytes(plan) * (not plan.fused_norm)
 
 

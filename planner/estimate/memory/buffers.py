@@ -103,7 +103,7 @@ def of_optimizer(s: StageOf) -> Phased:
     """Buffers of the optimizer's step."""
     plan, c, state = s.plan, s.c, s.state
     temporary = state.optimizer_temporary * s.trained.owned
-    if state.parts_reduced:  # the norm of a tensor's part is of an fp64 copy: get_grad_norm_direct
+    if state.parts_reduced:  # the norm of a tensor's part reads an fp64 copy: get_grad_norm_direct
         part = np.minimum(s.weights.trained.words * s.split.first, s.trained.owned)
         sharded = (c.zero > 0) & (c.zero < ZERO_3)
         temporary = np.maximum(temporary, np.where(sharded, _DOUBLE * part, 0.0))

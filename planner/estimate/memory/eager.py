@@ -149,7 +149,7 @@ def masked_rows(plan: Plan, c: Columns) -> Array:
         return 0.0 * c.micro_batch
     if not (plan.stack.activations.published_code and plan.flash_attention):
         return 0.0 * c.micro_batch
-    # a row alone that is as long as its document has none
+    # a single row, as long as its document, has none
     return 1.0 * ((c.micro_batch > 1) | (spec.packing == "padded"))
 
 

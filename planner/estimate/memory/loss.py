@@ -184,7 +184,7 @@ def _logit_bytes(plan: Plan) -> float:
         each = kept.logits
     if kernel in (None, "torch") and eager.runs_code(plan, "capped logits"):
         each += e  # what tanh returns
-    # code that leaves the type of logits to autocast has none of them in fp32 without it
+    # code that leaves the type of logits to autocast has no logits in fp32 without it
     if "narrow logits" in plan.model.holds and not eager.autocasts(plan):
         each *= e / _WIDE
     # without mixed precision, what has 16-bit logits in it has them in fp32

@@ -18,12 +18,12 @@ def copies_bytes(plan: Plan) -> float:
 
 
 def narrow_share(plan: Plan) -> float:
-    """Share of layers whose GEMMs are of 8 or 4 bit."""
+    """Share of layers whose GEMMs run in 8 or 4 bit."""
     return 1 - plan.training.wide_layers / plan.model.layers
 
 
 def kept_bytes(plan: Plan, usual: float, master: float) -> float:
-    """Bytes per weight of a layer as the model keeps it, where `usual` is of 16 bit.
+    """Bytes per weight of a layer as the model keeps it; `usual`: in 16 bit.
 
     Weights without a separate master copy, such as the fp32 shards of FSDP, stay as they are: there
     the format applies to gathers only.
@@ -32,8 +32,8 @@ def kept_bytes(plan: Plan, usual: float, master: float) -> float:
 
 
 def frozen_bytes(plan: Plan, usual: float) -> float:
-    """Bytes per frozen weight of a layer, which no update needs in 16 bit: what its GEMMs read,
-    where `usual` is of 16 bit."""
+    """Bytes per frozen weight of a layer, which no update needs in 16 bit: what its GEMMs read;
+    `usual`: in 16 bit."""
     if not plan.is_low("weights"):
         return usual
     share = narrow_share(plan)

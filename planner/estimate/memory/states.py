@@ -65,7 +65,7 @@ class Elements:
 
     @property
     def inner_frac(self) -> Array:
-        """Share of the elements that are of layers."""
+        """Share of the elements in layers."""
         return (self.layers + self.experts) / np.maximum(self.all, 1.0)
 
 
@@ -177,7 +177,7 @@ def _trained_parameters(plan: Plan, trained: Elements) -> Array:
     """Bytes of the parameters that are trained, of one copy."""
     each, level = state_ledger(plan)["parameters"], _of_parameters(plan)
     parameters = trained.bytes(each, level)
-    # layers alone are in 8 or 4 bit: embedding and head stay in 16
+    # only layers are in 8 or 4 bit: embedding and head stay in 16
     narrower = low_precision.kept_bytes(plan, each, state_of(plan).master)
     if plan.training.adapter is not None or narrower == each:
         return parameters

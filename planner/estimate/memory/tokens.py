@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.estimate import mechanisms
 from planner.formulas import experts
 from planner.ledger import Array
 from planner.specs.columns import Columns
@@ -29,7 +28,7 @@ def routed_tokens(plan: Plan, c: Columns) -> Array:
     )
     even = moe.per_token * tokens
     # buffers are as large as a capacity says, filled or not, unless pages hold what is filled
-    load = mechanisms.kept_load(plan) or plan.training.capacity_factor
+    load = plan.stated(lambda each: each.kept_load()) or plan.training.capacity_factor
     if load is None:
         load = experts.load_of(plan, c.ep, np.maximum(moe.experts / c.ep, 1.0), even)
     return load * even

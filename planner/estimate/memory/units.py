@@ -40,7 +40,7 @@ def gathered(s: StageOf, beside: Array) -> Phased:
     saved = quantised.saved_per_layer(s.plan, s.c, every, narrow)
     layer, whole = narrow * layer - saved, narrow * elements - saved * split.layers
     sharded, tied = s.c.zero >= ZERO_3, s.plan.model.tied_embeddings
-    # of norm and head, with the embedding where that is in their unit; of the embedding alone
+    # of norm and head, with the embedding where that is in their unit; of only the embedding
     apart = state.ends_apart and not tied
     tail, words = (last, first) if apart else (first + last, 0.0 * first)
     first_given, last_given = split.first * total(trained.first), split.last * total(trained.last)

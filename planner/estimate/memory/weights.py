@@ -84,7 +84,7 @@ def _elements(s: StageOf) -> Array:
 
 def _turning(s: StageOf) -> Array:
     """Bytes of weights that stay gathered from forward to backward: the last ones, behind and
-    before which so many elements are used that the next use is near enough. Where layers are
+    before which this many elements are used that the next use is near enough. Where layers are
     repeated backward passes them twice."""
     passes = 2.0 + s.c.is_recompute("full", "group")
     kept = np.minimum(_elements(s), s.state.reuse_elements / passes)

@@ -18,7 +18,7 @@ def command(given: Given, options: ExportOptions, out: Output) -> Answer:
     from planner.formats.views.export import view
 
     if options.rank is not None and options.answer is None:
-        raise PlanError("--rank", options.rank, "is of a saved answer: name its file, too")
+        raise PlanError("--rank", options.rank, "applies to a saved answer: name its file, too")
     from planner.formats.verbs.export import export, saved
     from planner.inputs.options import read_options
 

@@ -68,7 +68,7 @@ class Read(Document):
     """Files of another program as a request, and its answer."""
 
     schema_version: Annotated[int, key("1")]
-    kind: Annotated[str, key("id of the format that most arguments are of")]
+    kind: Annotated[str, key("id of the format of most arguments")]
     kinds: Annotated[list[str], key("ids of all formats that read a part")]
     options: Annotated[dict[str, Any], key("the request in options of `dpplan estimate`")]
     arguments: Annotated[dict[str, ReadArgument], key("every argument of the files by name")]

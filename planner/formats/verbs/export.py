@@ -309,8 +309,8 @@ def _shape(model: ModelSpec | None) -> tuple[Any, ...] | None:
 def _comments(
     target: Target, f: Figures, picked: Figures | None, lost: list[NotExpressible]
 ) -> Iterator[str]:
-    """The head of every file: what it is of, and what is predicted of it as it is written; beside
-    that what was picked, where the file says another plan."""
+    """The head of every file: its plan and the prediction for it as written; beside that the
+    picked plan, where the file states another."""
     step, memory = f.step, f.memory
     lines = [
         f"{f.model} on {f.cluster.title}: {describe(f.layout)}.",

@@ -12,7 +12,7 @@ def view(r: Export, folder: str | None) -> View:
     """Options written and not, values left to fill in; and the files, where no folder holds
     them."""
     files = () if folder else _files(r)
-    return View.of([_summary(r, folder), *_lost(r), _to_fill(r), *files])
+    return View.of([_summary(r, folder), *_lost(r), Block("Left to you", list(r.to_fill)), *files])
 
 
 def _summary(r: Export, folder: str | None) -> Block:
@@ -69,10 +69,6 @@ def _lost(r: Export) -> list[Block]:
     header = ["option", "planned", "the files say", "why"]
     block = Block("Not expressible", header=header, rows=rows, order="as planned", drop=("why",))
     return [block] if rows else []
-
-
-def _to_fill(r: Export) -> Block:
-    return Block("Left to you", list(r.to_fill))
 
 
 def _files(r: Export) -> list[Block]:

@@ -151,7 +151,7 @@ def _change(title: str, words: str, change: Recipe) -> Block:
         lines,
         header=["edit", "from", "to", "where"],
         rows=[
-            [edit.argument, _short(edit.before), _after(edit), _where(edit)]
+            [edit.argument, _short(edit.before), _after(edit), edit.place or f"new, of {edit.kind}"]
             for edit in change.edits
         ],
         order="as the files have them, then what is new",
@@ -166,7 +166,3 @@ def _flag(name: str, value: object) -> str:
 
 def _after(edit: Edit) -> str:
     return "left out" if edit.after is None else _short(edit.after)
-
-
-def _where(edit: Edit) -> str:
-    return edit.place or f"new, of {edit.kind}"

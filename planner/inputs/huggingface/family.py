@@ -64,7 +64,7 @@ class Family:
     bias_head: Flag = False
     tied: bool = True  # where tie_word_embeddings says so
     bias_experts: bool = False
-    activations: Mapping[str, str] = field(default_factory=dict)  # of its class alone
+    activations: Mapping[str, str] = field(default_factory=dict)  # of only its class
     uneven_heads: bool = False  # the rest of hidden width / heads is dropped, not refused
     clamped: bool = False  # experts clamp what their activation reads
     qk_norm: Literal["none", "per_head", "full"] = "none"

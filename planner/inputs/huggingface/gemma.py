@@ -14,7 +14,7 @@ _WIDE = 512  # width of a head of full layers in Gemma 4, where none is stated
 
 
 def _owns(s: Source, layer: Layer) -> bool:
-    """Whether a layer has keys and values of its own: the last so many have not."""
+    """Whether a layer has keys and values of its own: the last ones, by this count, have not."""
     shared = s.doc.optional_count("num_kv_shared_layers", minimum=0) or 0
     return not shared > 0 or layer.place < s.layers - shared
 

@@ -40,7 +40,7 @@ def is_further(key: str) -> bool:
 
 
 def is_order(key: str) -> bool:
-    """Whether a key says by a rule what kind the layers are of."""
+    """Whether a key states the kinds of the layers by a rule."""
     return _matches("order", key)
 
 

@@ -1,4 +1,4 @@
-"""Which layer is of which kind: as the file lists them, else by the rule of the type's class in
+"""The kind of each layer: as the file lists them, else by the rule of the type's class in
 transformers."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def full(s: Source) -> list[str]:
 
 
 def every(step: int | str, often: str = SLIDING, rare: str = FULL, default: int = 4) -> Kinds:
-    """The last of so many layers is of the rare kind; a key may state how many."""
+    """The last layer of each period has the rare kind; a key may state the period."""
 
     def rule(s: Source) -> list[str]:
         n = step if isinstance(step, int) else s.doc.optional_count(step, minimum=0)
@@ -50,7 +50,7 @@ def every(step: int | str, often: str = SLIDING, rare: str = FULL, default: int 
 
 
 def first_of(step: int, rare: str = FULL, often: str = SLIDING) -> Kinds:
-    """The first of so many layers is of the rare kind."""
+    """The first layer of each period has the rare kind."""
     return lambda s: [often if i % step else rare for i in range(s.layers)]
 
 
@@ -95,7 +95,7 @@ def chunks(s: Source) -> list[str]:
 
 
 def unrotated(s: Source) -> list[str]:
-    """SmolLM3: a window, if any, is of the layers without rotary positions."""
+    """SmolLM3: only the layers without rotary positions have a window, if any."""
     s.doc.ignore("no_rope_layers", "no_rope_layer_interval")
     if not s.flag("use_sliding_window") or s.window is None:
         return [FULL] * s.layers
@@ -212,7 +212,7 @@ def dense_first(key: str = "first_k_dense_replace", default: int = 1, freq: str 
 
 
 def qwen(s: Source) -> list[bool]:
-    """Qwen: every step-th layer, but for those listed as dense."""
+    """Qwen: every step-th layer, except for those listed as dense."""
     step = s.doc.count("decoder_sparse_step", default=1)
     dense = set(s.doc.listed("mlp_only_layers", int) or ())
     return [i not in dense and (i + 1) % step == 0 for i in range(s.layers)]

@@ -69,7 +69,7 @@ def lesson(name: str, given: Mapping[str, str], *, claims: bool = True) -> Lesso
     commands = {
         key: f"dpplan {_command(written, key, values)}"
         for key, words in written.commands.items()
-        if _inputs_of(words) <= values.keys()  # others are of a chart, which gives the rest
+        if _inputs_of(words) <= values.keys()  # others belong to a chart, which gives the rest
     }
     computed = Computed(
         written=written,

@@ -1,4 +1,4 @@
-"""Lessons as pages: text with figures that a script, or the button of the form, makes anew when an
+"""Lessons as pages: text with figures that a script, or the button of the form, makes again when an
 input is moved."""
 
 from __future__ import annotations

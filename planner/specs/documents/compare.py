@@ -136,7 +136,7 @@ class Difference(Document):
     per: Annotated[
         str,
         key(
-            "what `seconds` are of: step, or million tokens where requests differ in tokens a step"
+            "what `seconds` measure: step, or million tokens where requests differ in tokens a step"
         ),
     ]
     rows: Annotated[list[Change], key("every answered request")]

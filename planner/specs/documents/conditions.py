@@ -13,7 +13,7 @@ class Mixed(Document):
     """Two kinds of GPUs in one job."""
 
     gpu: Annotated[str, key("profile id of the other kind")]
-    share: Annotated[float, key("share of the GPUs that are of the other kind", "1")]
+    share: Annotated[float, key("share of the GPUs of the other type", "1")]
     split: Annotated[Split, key("how the batch is split: equal or proportional")]
     own_s: Annotated[float, key("compute of a step with all GPUs `cluster.gpu`", "s")]
     other_s: Annotated[float, key("compute of a step with all GPUs of the other kind", "s")]
@@ -21,7 +21,7 @@ class Mixed(Document):
 
 
 class Lengths(Document):
-    """Documents of different lengths; shares are of tokens."""
+    """Documents of different lengths; shares count tokens."""
 
     packing: Annotated[Packing, key("padded, longest, bucketed or packed")]
     mean_tokens: Annotated[

@@ -202,7 +202,7 @@ class Crossing(Document):
     size: Annotated[int, key("its ranks")]
     node_gpus: Annotated[int, key("GPUs of a node, or of a switched domain", "GPUs")]
     inside: Annotated[
-        InsideNodes | None, key("the best layout without that; null where none fits as asked")
+        InsideNodes | None, key("the best layout without that; null where none fits the request")
     ]
 
 

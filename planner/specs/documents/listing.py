@@ -8,7 +8,7 @@ from planner.specs.document import Document, key
 
 
 class Entry(Document):
-    """Anything of the catalogue; all there is of a schedule."""
+    """Any entry of the catalogue; everything known about a schedule."""
 
     id: Annotated[str, key("exact id")]
     title: Annotated[str, key("name for people")]
@@ -72,7 +72,7 @@ class ModelTree(Document):
     source: Annotated[str, key("where the shape is from")]
     parameters: Annotated[int, key("exact number of parameters", "parameters")]
     layers: Annotated[int, key("layers, or blocks")]
-    tokens: Annotated[int, key("of the sample that FLOP and bytes are of", "tokens")]
+    tokens: Annotated[int, key("of the sample for which FLOP and bytes are counted", "tokens")]
     unit: Annotated[str, key("what a batch counts")]
     blocks: Annotated[list[BlockRow], key("kinds of layers, and their parts")]
 

@@ -67,7 +67,7 @@ class Row(Document):
 
 
 class OfLayout(LayoutFigures):
-    """The layout that a schedule with a model is of, as an estimate has it."""
+    """The layout of a schedule with a model, as in an estimate."""
 
     search: Annotated[SearchCounts, key("the search behind the layout")]
     around: Annotated[

@@ -49,7 +49,7 @@ class LoadingOptions(Record):
 
     GROUP: ClassVar = LengthOptions.GROUP
     VERBS: ClassVar = LOADS
-    WHY_NOT: ClassVar = "is of loading, which this verb does not look at"
+    WHY_NOT: ClassVar = "applies to loading, which this verb does not look at"
 
     sample_bytes: float | str | None = None
     token_bytes: float | None = None

@@ -16,7 +16,7 @@ class ExpertOptions(Record):
     GROUP: ClassVar = Group("experts", "Mixture of experts")
     VERBS: ClassVar = SEARCHES
     WHY_NOT: ClassVar = (
-        "is of a mixture of experts, whose expert parallelism strategies do not have"
+        "applies to a mixture of experts, whose expert parallelism strategies do not model"
     )
 
     etp: int | None = None

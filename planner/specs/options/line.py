@@ -30,7 +30,7 @@ def command_line(options: Record, verb: str = "estimate") -> str:
 
 def pairs_of_command(line: str, record: type[Record], verb: str) -> list[tuple[str, str]]:
     """(name, value) of the options of a command that `command_line` made, values as text. Raises
-    ValueError where it is of another verb, or has a word that it would not write."""
+    ValueError for another verb, or a word that `command_line` would not write."""
     words = shlex.split(line)
     if words[:2] != ["dpplan", verb]:
         raise ValueError(f"is not a command of dpplan {verb}")

@@ -67,7 +67,7 @@ def _on_host(given: Any) -> bool:
 
 OF_UPDATE = Needs(
     _on_host,
-    "is of an optimizer on the host: give --offload optimizer, --offload params, or"
+    "applies to an optimizer on the host: give --offload optimizer, --offload params, or"
     " --search-offload, too",
     "--offload optimizer",
 )
@@ -81,7 +81,7 @@ OF_ISLANDS = Needs(
     lambda given: (
         given.island_nodes is not None or given.cluster is not None or given.oversubscription == 1
     ),
-    "is of links between islands of nodes: give --island-nodes, or a --cluster that states it, too",
+    "applies to links between islands of nodes: give --island-nodes, or a --cluster with them",
     "--island-nodes",
 )
 
@@ -92,11 +92,11 @@ def _has_stages(given: Any) -> bool:
 
 
 OF_CONTEXT = Needs(
-    lambda given: given.cp != 1, "is of context parallelism: leave it out, or give --cp above 1"
+    lambda given: given.cp != 1, "needs context parallelism: leave it out, or give --cp above 1"
 )
 OF_SELECTIVE = Needs(
     lambda given: given.recompute == "selective",
-    "is of selective recomputation: take --recompute selective",
+    "applies to selective recomputation: take --recompute selective",
     "--recompute selective",
 )
 WITHOUT_OFFLOAD = Needs(
@@ -104,22 +104,22 @@ WITHOUT_OFFLOAD = Needs(
 )
 OF_STAGES = Needs(
     _has_stages,
-    "is of pipelines, and there is one stage: leave it out, or give more --gpus and no --pp 1",
+    "applies to pipelines, and there is one stage: leave it out, or give more --gpus and no --pp 1",
     verbs=SEARCHES - {"recommend cluster"},  # whose GPUs are looked for
 )
 OF_REPLICAS = Needs(
     lambda given: given.dp != 1 and given.gpus != 1,
-    "is of data parallelism: leave it out, or give --dp above 1",
+    "applies to data parallelism: leave it out, or give --dp above 1",
 )
 OF_BUCKETS = Needs(  # ZeRO of DeepSpeed has them on one rank, too
     lambda given: given.zero or (given.dp != 1 and given.gpus != 1),
-    "is of data parallelism: leave it out, or give --dp above 1 or a ZeRO stage",
+    "applies to data parallelism: leave it out, or give --dp above 1 or a ZeRO stage",
 )
 
 # training
 OF_LOW_PRECISION = Needs(
     lambda given: is_low(given.precision or ""),
-    "is of training in 8 or 4 bit: take --precision fp8, mxfp8 or nvfp4",
+    "applies to training in 8 or 4 bit: take --precision fp8, mxfp8 or nvfp4",
 )
 OF_NARROW = Needs(
     lambda given: given.precision in (None, "bf16") or is_low(given.precision),
@@ -129,53 +129,53 @@ OF_NARROW = Needs(
 # of one state beside an option of all of them
 WITHOUT_STATES = Needs(
     lambda given: given.state_precision is None,
-    "is of one state, and --state-precision bf16 of all: leave one of them out",
+    "sets one state, and --state-precision bf16 all: leave one of them out",
 )
 OF_SUBSPACE = Needs(
     lambda given: given.optimizer in ("galore", "galore8bit", "apollo", "apollo-mini"),
-    "is of GaLore and APOLLO: take --optimizer galore, galore8bit or apollo",
+    "applies to GaLore and APOLLO: take --optimizer galore, galore8bit or apollo",
 )
-OF_ZERO_3 = Needs(lambda given: given.zero in (None, 3), "is of ZeRO-3: take --zero 3", "--zero 3")
+OF_ZERO_3 = Needs(lambda given: given.zero in (None, 3), "needs ZeRO-3: take --zero 3", "--zero 3")
 WITHOUT_FLASH = Needs(
     lambda given: given.flash_attention is None, "says more than --flash-attention: leave that out"
 )
 
 # adapters and the objective of fine-tuning
-OF_LORA = beside("is of low-rank adapters", "lora")
-OF_PARTS = beside("is of training a part of the weights", "lora", "trainable_layers")
+OF_LORA = beside("applies to low-rank adapters", "lora")
+OF_PARTS = beside("applies to training a part of the weights", "lora", "trainable_layers")
 OF_FP32_ADAPTERS = Needs(
     lambda given: given.lora is not None and given.lora_precision == "fp32",
-    "is of adapters in fp32: give --lora and --lora-precision fp32, too",
+    "applies to adapters in fp32: give --lora and --lora-precision fp32, too",
     "--lora-precision fp32",
 )
 OF_GROUPS = Needs(
     lambda given: given.base_precision in ("gptq", "gptq-8bit", "awq", "hqq"),
-    "is of formats with groups of any size: take --base-precision gptq, awq or hqq",
+    "applies to formats with groups of any size: take --base-precision gptq, awq or hqq",
 )
 OF_BITSANDBYTES = Needs(
     lambda given: given.base_precision in BITSANDBYTES,
-    "is of bitsandbytes: take --base-precision nf4-double or another of its formats",
+    "applies to bitsandbytes: take --base-precision nf4-double or another of its formats",
 )
 OF_REFERENCE = Needs(
     lambda given: TASKS[given.task or "sft"].reference > 0,
-    "is of an objective that compares with a reference: give --task dpo, kto or distil, too",
+    "applies to an objective that compares with a reference: give --task dpo, kto or distil, too",
     "--task dpo, kto or distil",
 )
 
 # ranks, data and the whole run
-OF_TWO_KINDS = beside("is of a second kind of GPU", "other_gpu")
+OF_TWO_KINDS = beside("applies to a second kind of GPU", "other_gpu")
 OF_LENGTHS = beside("applies to documents of different lengths", "length_mean")
-OF_SLOW_HOSTS = beside("is of slow hosts", "slow_hosts")
+OF_SLOW_HOSTS = beside("applies to slow hosts", "slow_hosts")
 OF_LONGEST = Needs(
     lambda given: given.packing in ("longest", "bucketed"),
-    "is of rows that are as long as their longest document: give --packing longest",
+    "applies to rows that are as long as their longest document: give --packing longest",
     "--packing longest",
 )
 OF_READS = beside(
     "is the size of the reads that are counted", "data_iops", "read_latency", verbs=WAITS
 )
 OF_WAITS = beside("is what workers wait for", "workers", verbs=WAITS)
-OF_A_WORKER = beside("is of one worker", "workers", verbs=WAITS)
+OF_A_WORKER = beside("applies to one worker", "workers", verbs=WAITS)
 OF_WORKERS = beside("is how many load at a time", "worker_rate", "read_latency", verbs=WAITS)
 # rows of `recommend batch` tell the cost of a run, and no price of an hour
 OF_COST = beside("sets the cost of a run", "tokens", verbs=frozenset({"recommend batch"}))
@@ -183,12 +183,12 @@ OF_SAMPLES = Needs(
     lambda given: given.tokens is None, "says the same as --tokens: leave one of them out"
 )
 OF_RUN = beside(
-    "chooses what days and cost are of",
+    "chooses what days and cost include",
     "tokens",
     "samples",
     verbs=frozenset({"estimate", "search", "recommend cluster"}),
 )
-OF_OWN = beside("is of own hardware", "capex")
+OF_OWN = beside("applies to own hardware", "capex")
 OF_ELECTRICITY = beside(
     "sets the electricity of own hardware", "capex", verbs=frozenset({"batch", "tune"})
 )

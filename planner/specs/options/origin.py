@@ -24,7 +24,8 @@ class Origin:
 
 TYPED = Origin("typed")
 SEARCHED = Origin("search")
-# of --stack-defaults, where a request is of something that runs: launch files, or a log's recipe
+# of --stack-defaults, where a request describes something that runs: launch files, or a log's
+# recipe
 AS_IT_RUNS = Origin("default", "what a run does not state is as its program has it")
 
 

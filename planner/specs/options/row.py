@@ -76,8 +76,8 @@ class Needs:
 
 
 def beside(why: str, *names: str, verbs: frozenset[str] = frozenset()) -> Needs:
-    """Needs that one of these options is given. why: what the option belongs to, as in "is of own
-    hardware"."""
+    """Needs that one of these options is given. why: what the option belongs to, as in "applies to
+    own hardware"."""
     give = " or ".join(map(flag, names))
     return Needs(
         lambda given: any(getattr(given, name) is not None for name in names),

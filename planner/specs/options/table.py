@@ -179,7 +179,7 @@ def _declared(part: Any) -> dict[str, tuple[Any, option]]:
 
 
 def _fits(kind: Any, value: object) -> bool:
-    """Whether a value is of a declared type."""
+    """Whether a value has a declared type."""
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return any(_fits(each, value) for each in args)

@@ -8,7 +8,7 @@ from planner.specs.options.row import Group
 
 ANY = "any"
 RANK = 16  # of adapters: a choice, as most recipes have it
-FEW_CARDS = 4  # up to so many, each is shown where nothing fits, with its contexts and batches
+FEW_CARDS = 4  # up to this many, each is shown where nothing fits, with its contexts and batches
 
 
 @dataclass(frozen=True, kw_only=True)

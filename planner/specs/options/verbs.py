@@ -28,14 +28,14 @@ OF_METHODS = "is set by each method (--method); ask `dpplan estimate` for anothe
 # verbs that take what another takes, since they ask it
 ALIKE = dict.fromkeys(("read", "export", "preflight"), "estimate")
 OF_SEQUENCES = "follows from prompts, responses and their lengths"
-NOT_OF_RUNS = "is of the whole run, which this verb does not look at"
+NOT_OF_RUNS = "applies to the whole run, which this verb does not look at"
 PARTLY = REQUESTS - {"strategies", "recommend offload"}  # that may train a part of the weights
 OF_FROZEN = f"leaves weights frozen, and {OF_METHODS}"
 UPDATES = REQUESTS - METHODS - {"strategies", "recommend offload"}
-NO_UPDATE = "is of the update on the host, which this verb does not look at"
-NO_READING = "is of the host while weights are read, which this verb does not look at"
+NO_UPDATE = "applies to the update on the host, which this verb does not look at"
+NO_READING = "applies to the host while weights are read, which this verb does not look at"
 TWO_KINDS = WHOLE_STEPS - {"recommend cluster"}
-ONE_KIND = "is of a second GPU type, which this verb does not look at"
+ONE_KIND = "applies to a second GPU type, which this verb does not look at"
 LOADS = WHOLE_STEPS - {"strategies"} | INPUT
 # verbs that print only the wait for data; others also the throughput that the input sustains
 WAITS = LOADS - {"estimate", "search"} - INPUT

@@ -38,7 +38,7 @@ class Attention(Part):
     value_dim: int | None = MaybeWidth  # of a value head, where it is not head_dim
     mask: Mask = "causal"
     window: int | None = Positions  # sliding window in tokens
-    chunk: int | None = Positions  # tokens attend inside blocks of so many (Llama 4)
+    chunk: int | None = Positions  # tokens attend inside blocks of this many (Llama 4)
     joined: int | None = Positions  # additional keys, from another tower
     keys: int | None = Positions  # tokens attended to, where they are not those that ask
     scores_biased: bool = False  # a learned bias of every score, which keeps the scores (T5)

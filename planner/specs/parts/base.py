@@ -53,7 +53,7 @@ class Pieces:
     units: int
 
     def local(self, ranks: Array) -> Array:
-        """Elements of one of so many ranks."""
+        """Elements of one of this many ranks."""
         return np.maximum(self.units, ranks) * (self.elements / self.units) / ranks
 
 
@@ -132,7 +132,7 @@ class Spans:
     keys: Polynomial
 
     def at(self, seq_tokens: Array) -> tuple[Array, Array, Array]:
-        """Groups, queries and keys for sequences of so many tokens."""
+        """Groups, queries and keys for sequences of this many tokens."""
         groups, queries, keys = (
             each.at(1.0, seq_tokens) for each in (self.groups, self.queries, self.keys)
         )

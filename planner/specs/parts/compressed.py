@@ -30,8 +30,8 @@ _SERIES = 2  # that overlap: a token is part of its own window's entry and of th
 
 
 class Compressed(Part):
-    """Low-rank queries; keys of the last `window` tokens; and, with a `rate`, an entry for every so
-    many tokens, of which an index chooses some (CSA) or all are seen (HCA)."""
+    """Low-rank queries; keys of the last `window` tokens; and, with a `rate`, an entry for every
+    `rate` tokens, of which an index chooses some (CSA) or all are seen (HCA)."""
 
     type: Literal["compressed"] = "compressed"
     heads: int = Heads

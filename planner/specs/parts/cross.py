@@ -24,7 +24,7 @@ from planner.specs.parts.base import (
 
 
 class CrossAttention(Part):
-    """Attends to the output of an encoder or to an image, of so many tokens per sequence; None:
+    """Attends to the output of an encoder or to an image, of this many tokens per sequence; None:
     from a tower to the model's sequence."""
 
     type: Literal["cross_attention"] = "cross_attention"

@@ -57,6 +57,6 @@ class Projection(Part):
         yield Product("projection", self.inputs, columns, "none", source_tokens=self.tokens)
 
     def kept(self, stream: Stream) -> tuple[Kept, ...]:
-        if self.tokens is not None:  # what reads it keeps it, or it is of one token
+        if self.tokens is not None:  # what reads it keeps it, or it has one token
             return ()
         return (Kept("projection/output", Pieces(self.outputs, 1)),)

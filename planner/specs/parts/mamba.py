@@ -69,8 +69,8 @@ class Mamba(Part):
         return (convolved("mamba/conv", Pieces(self.inner, self.inner)),)
 
     def inner_sums(self) -> int:
-        # what steers the scan is of all channels: its product is over rows, and each rank's
-        # gradient of it is of the rank's channels (x_proj of vLLM's MambaMixer is RowParallel)
+        # what steers the scan depends on all channels: its product is over rows, and each rank's
+        # gradient of it covers the rank's channels (x_proj of vLLM's MambaMixer is RowParallel)
         return self.dt_rank + 2 * self.state
 
     def kept(self, stream: Stream) -> tuple[Kept, ...]:

@@ -97,7 +97,7 @@ def check(request: CheckOptions, given: Mapping[str, Any]) -> CheckResult:
                     raise
                 unused.append(path.name)
     if not read:
-        raise PlanError(_FIELD, ", ".join(unused), "are no logs that are known, each of them")
+        raise PlanError(_FIELD, ", ".join(unused), "are not known logs, each of them")
     files, runs = [file.checked for file in read], [row for file in read for row in file.rows]
     generating = [file for file in files if phases.generates(file)]
     predicted = next((file.predicted for file in read if file.predicted), None)

@@ -37,9 +37,9 @@ Table = dict[str, Any]
 def learn(
     cases: Sequence[fit.Case], base: Mapping[str, Any] | None = None, options: Options | None = None
 ) -> Learned:
-    """A calibration from runs of one GPU and stack. Raises PlanError where they are of several.
+    """A calibration from runs of one GPU and stack. Raises PlanError where they have several.
 
-    base: the calibration that the recipes were resolved with, whose numbers stay but for those
+    base: the calibration that the recipes were resolved with, whose numbers stay except for those
     that move here. options: the request whose other layouts could be run next.
     """
     plan = _one_machine(cases)
@@ -114,7 +114,7 @@ def _one_machine(cases: Sequence[fit.Case]) -> Plan:
         raise PlanError("--save", None, "needs a step time and its recipe (--model, --gpu, ...)")
     if len(kinds) > 1:
         listed = ", ".join(sorted(f"{gpu} with {stack}" for gpu, stack in kinds))
-        raise PlanError("--save", None, f"runs are of {listed}; a calibration is of one of them")
+        raise PlanError("--save", None, f"runs used {listed}; a calibration has one GPU type")
     return cases[0].plan
 
 

@@ -135,7 +135,8 @@ SUSPECTS: tuple[_Suspect, ...] = (
 
 
 def reasons(estimates: Estimates, measured_s: float, steps: StepTimes | None) -> list[Reason]:
-    """Numbers that alone explain a measured step, the values nearest to the usual first."""
+    """Numbers each of which explains a measured step by itself, the values nearest to the usual
+    first."""
     plan, numbers = estimates.plan, machine(estimates.plan)
     parts = {name: float(np.ravel(value)[0]) for name, value in estimates.time.components.items()}
     suspects = [suspect for suspect in SUSPECTS if suspect.applies(plan)]

@@ -29,7 +29,7 @@ _SAYS = {
     OTHER: "norms, activations, loss and all kernels outside the other classes",
     "optimizer": "kernels of the update",
     "communication": "all collectives, waiting for other ranks inside them too",
-    "exposed": "of communication and copies, what no compute runs beside",
+    "exposed": "communication and copies that no compute overlaps",
     "idle": "nothing runs: launches, the pipeline's bubble, slower ranks, data",
 }
 

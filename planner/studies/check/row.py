@@ -36,7 +36,7 @@ _GBIT = 8e-9  # Gbit/s of a byte per second
 _SAME = 0.01  # of the step: what a row predicts beside its recipe
 _POSITIONS = {"rotary": "rope"}
 _FIELD = "--append"
-# groups of options that a step hangs on; none of these is of the search, which is done
+# groups of options that a step depends on; none of these belongs to the search, which is done
 _STEP = ("cluster", "layout", "experts", "training", "adapters", "task", "ranks", "data", "stack")
 _LEFT_OUT = (
     *("model", "calibration", "cluster", "nodes", "price", "tokens", "where", "headroom"),

@@ -98,7 +98,7 @@ def _shortage(
 
 
 def _whether_need(predicted: Estimate | None) -> str:
-    """Whether the recipe fits but for the pieces that free memory is in."""
+    """Whether the recipe fits except for the pieces that free memory is in."""
     if predicted is None:
         return ": fragmentation, unless more was to come (--recipe FILE tells)"
     missing = -predicted.memory.headroom_bytes

@@ -13,7 +13,7 @@ class StepTimes(Document):
     """Steps of a log, with outliers apart from the rest."""
 
     lines: Annotated[int, key("lines of steps that were read")]
-    steady: Annotated[int, key("of them, those that the numbers below are of")]
+    steady: Annotated[int, key("of them, used for the numbers below")]
     warm_up: Annotated[int, key("of them, at the beginning, before the time settles")]
     checkpoint: Annotated[int, key("of them, longer ones right after a checkpoint")]
     evaluation: Annotated[int, key("of them, longer ones right after an evaluation")]
@@ -141,7 +141,7 @@ class TraceTimes(Document):
 class HeldLine(Document):
     """One component of memory."""
 
-    name: Annotated[str, key("as `memory.components`, or what no stack tells")]
+    name: Annotated[str, key("as `memory.components`; of others a name without it")]
     measured_bytes: Annotated[float, key("held when the snapshot was taken", "B")]
     predicted_bytes: Annotated[float | None, key("at the peak; null: no such component", "B")]
 
@@ -178,7 +178,7 @@ class Checked(Document):
 
 
 class Reason(Document):
-    """A number that alone would explain the whole difference if it had another value."""
+    """A number that would explain the whole difference by itself if it had another value."""
 
     name: Annotated[str, key("clock, network, ...")]
     factor: Annotated[

@@ -155,7 +155,7 @@ class ErrorsOfSuites(Errors):
         float | None,
         key(
             "`mape` once the predictions of each suite of three runs or more are divided by their"
-            " median ratio: what no single number of a suite could mend",
+            " median ratio: the error that no factor per suite could remove",
             "1",
         ),
     ]

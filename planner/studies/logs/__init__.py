@@ -19,7 +19,7 @@ __all__ = ["Log", "SaysNothing", "read_log", "says_anything"]
 
 
 class SaysNothing(PlanError):
-    """A file of which no line is of a known log."""
+    """A file without a line of a known log."""
 
 
 def says_anything(head: bytes) -> bool:

@@ -27,7 +27,7 @@ _LEAST, _MOST = (
 class Step(NamedTuple):
     """One line of a log about steps: numbers of its program, in base units; None: not printed.
 
-    number: of the step, as counted there; seconds: of one step, a mean where a line is of several.
+    number: of the step, as counted there; seconds: of one step, a mean where a line covers several.
     tokens_per_s: of the job; tokens_per_gpu: of one GPU. samples_per_s: of the job. tflops: of one
     GPU, by the program's convention. loading_s: of them spent waiting for data. phases: seconds of
     its parts, by `Reader.phases`.

@@ -85,8 +85,8 @@ class HuggingFace(Reader):
             self._last = numbers
 
     def _bar(self, at: int, total: int, value: float | None, unit: str) -> None:
-        """A bar of the training loop is the one with most steps: others are of evaluation or of
-        files that are loaded."""
+        """A bar of the training loop is the one with most steps: others show evaluation or
+        loading."""
         if value is None or not at:
             return
         steps = self._found.setdefault(total, [])

@@ -12,7 +12,7 @@ _LINE = re.compile(rf"\biter ({WHOLE}) step ({WHOLE}) \|.* iter time: ({NUMBER})
 
 class LitGpt(Reader):
     """`Epoch 1 | iter 8 step 2 | loss train: 1.234, val: n/a | iter time: 32.45 ms (step) ...`: an
-    iteration is of one micro-batch, and a step has as many as there are for each."""
+    iteration is one micro-batch, and a step has as many iterations as micro-batches."""
 
     TITLE = "LitGPT"
     MARKS: ClassVar = (b" iter time: ", b"Saving checkpoint to")

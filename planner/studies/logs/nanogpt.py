@@ -11,7 +11,7 @@ _STEP = re.compile(rf"\biter ({WHOLE}): loss \S+, time ({NUMBER})ms")
 
 
 class NanoGpt(Reader):
-    """`iter 10: loss 4.1234, time 135.20ms, mfu 38.10%`: the time is of one whole step."""
+    """`iter 10: loss 4.1234, time 135.20ms, mfu 38.10%`: the time covers one whole step."""
 
     TITLE = "nanoGPT"
     MARKS: ClassVar = (b"ms, mfu ", b": train loss ", b"saving checkpoint to")

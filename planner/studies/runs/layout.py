@@ -106,7 +106,7 @@ def _micro_batch(row: Row, dp: int | None) -> int | None:
 
 
 def _expert_parallel(half: Half, ranks: int | None) -> None:
-    """The cell, where a stage of the pipeline has ranks for so many; else the cells contradict
+    """The cell, where a stage of the pipeline has ranks for this many; else the cells contradict
     each other, and it is searched."""
     degree = whole(half.row, "ep") or 1 if half.row.get("ep", "") else None
     if degree and ranks and half.model.routed and ranks % degree:

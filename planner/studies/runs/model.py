@@ -79,7 +79,7 @@ def repeats(row: Row, stack: StackSpec) -> str | None:
     """Recomputation in the recipes of this model and GPU; None if unknown."""
     micro = whole(row, "micro_batch", 1)
     for recipe in family_of(row).recipes:
-        known = {stack.id, stack.release_of} & {*recipe.stacks}  # a release is of its stack
+        known = {stack.id, stack.release_of} & {*recipe.stacks}  # a release counts as its stack
         here = known and row["gpu"].startswith(recipe.gpus)
         if here and recipe.micro_batch in (None, micro):
             return recipe.recompute

@@ -23,7 +23,7 @@ _US = 1e-6
 _FOREVER = 1e18  # microseconds: no clock of a trace is so late
 MOST_EVENTS = 3_000_000  # on the GPU: 24 bytes each
 _GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-# names of kernels, and the class of the step that they are of; the first that fits counts
+# names of kernels, and their class of the step; the first that fits counts
 CLASSES: tuple[tuple[str, str], ...] = (
     (
         "communication",

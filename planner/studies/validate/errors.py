@@ -71,7 +71,7 @@ _LONG = 32_768  # tokens
 
 
 def _trains(task: Task) -> Callable[[Run], bool]:
-    """Whether a run is of this task."""
+    """Whether a run trains this task."""
     return lambda run: run.task == task
 
 

@@ -60,7 +60,7 @@ def need(
 
     A measured statistic takes the place of the predicted one. Without one it needed at most what
     the GPU has, or more if it ran out of memory. A run whose recompute or ZeRO stage is not printed
-    gives none, since the estimate may be of another recipe.
+    gives none, since the estimate may assume another recipe.
 
     opened: cells of its layout that were searched.
     """

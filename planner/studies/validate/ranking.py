@@ -101,7 +101,7 @@ def group_of(row: Row) -> str:
     )
     same = [row.get(name, "") for name in _SAME]
     if not row.get("layers", ""):
-        same.append(row.get("model", ""))  # which alone says the shape
+        same.append(row.get("model", ""))  # the only key that states the shape
     return "|".join([*same, ";".join(rest)])
 
 

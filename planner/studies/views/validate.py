@@ -162,7 +162,8 @@ def task_cells(summary: Summary) -> list[str]:
 
 
 def _task_blocks(tasks: Mapping[Task, Summary]) -> list[Block]:
-    """Fine-tuning and reinforcement learning beside pre-training, where rows are of several."""
+    """Fine-tuning and reinforcement learning beside pre-training, where rows include several of
+    them."""
     if set(tasks) <= {"pre-training"}:
         return []
     rows = [[name, *task_cells(summary)] for name, summary in tasks.items()]

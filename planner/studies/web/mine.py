@@ -37,7 +37,7 @@ from web.state import State, marks_of, of_mapping, stated
 from web.tabs.base import Answers, Step, TabRequest, Within
 
 _SAVE, _APPEND = "my-cluster.toml", "my-runs.csv"
-_WRITTEN = "megatron"  # files for whom reads a recipe of no framework that is written
+_WRITTEN = "megatron"  # files for readers of a recipe whose framework has no writer
 _FIELD = "FILE"
 _LONG = 30  # rows from which a table is folded
 
@@ -303,7 +303,7 @@ _OF_LOG = (
     " and what to measure next; a calibration"
 )
 _OF_TRACE = "kernels, collectives and idle time beside the predicted step, the first line wrong"
-_OF_SNAPSHOT = "what is held by component, beside the prediction; reserved and free"
+_OF_SNAPSHOT = "allocated by component, beside the prediction; reserved and free"
 _OF_SHORTAGE = "what asked, how much was missing, whether as much lay idle"
 _OF_PHASES = "phases of a log of verl or NeMo RL beside those of this answer"
 _OF_RUNS = "the run is added to it; several runs make a better calibration than one"

@@ -97,7 +97,7 @@ class Target:
         )
 
     def scaled(self, factor: float) -> Target:
-        """The same run, were the critical batch so many times as large."""
+        """The same run, were the critical batch this many times as large."""
         return replace(self, critical=replace(self.critical, tokens=self.critical.tokens * factor))
 
 
@@ -105,8 +105,8 @@ def read(request: BatchOptions, *, seq_len: int, parameters: float, tokens: floa
     """The critical batch that a request states, measured or leaves to the laws. Raises PlanError
     naming the option.
 
-    With none of the options the loss is what the parametric fit expects of a model of so many
-    parameters after so many tokens.
+    With none of the options the loss is what the parametric fit expects of a model of this many
+    parameters after this many tokens.
     """
     given = [flag(name) for name in request.given() if name in _OPTIONS]
     if len(given) > 1:

@@ -51,15 +51,15 @@ class Least:
     usd: dict[Market, float]
 
     def step_s(self, gpus: int) -> float:
-        """Seconds of a step on so many GPUs."""
+        """Seconds of a step on this many GPUs."""
         return self.step_gpu_s / gpus
 
     def days(self, gpus: int) -> float:
-        """Days of the run on so many GPUs; 0 where its length is not known."""
+        """Days of the run on this many GPUs; 0 where its length is not known."""
         return 0.0 if self.run_gpu_s is None else self.run_gpu_s / gpus / DAY_S
 
     def at_least(self, step_gpu_s: float) -> Least:
-        """With so many GPU-seconds of a step, if that is more."""
+        """With this many GPU-seconds of a step, if that is more."""
         more = max(step_gpu_s / self.step_gpu_s, 1.0)
         run = None if self.run_gpu_s is None else more * self.run_gpu_s
         return replace(self, step_gpu_s=more * self.step_gpu_s, run_gpu_s=run)

@@ -98,7 +98,7 @@ def _listed(names: Sequence[str], option: str) -> list[str]:
 
 
 def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limits: Limits) -> Kind:
-    """Counts of one kind that could be within the limits: those that GEMMs alone (`bound`) or bare
+    """Counts of one kind that could be within the limits: those that the GEMMs (`bound`) or bare
     states rule out are left out."""
     node = node_size(base)
     most = limits.max_gpus or MOST_GPUS
@@ -121,11 +121,11 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
         usd = min((floor.cost(node, market) for market in floor.usd), default=0.0)
         if limits.budget is not None and usd > limits.budget:
             return Kind(
-                name, base, reason=f"its GEMMs alone cost {usd:,.0f} USD at the lowest price known"
+                name, base, reason=f"only its GEMMs cost {usd:,.0f} USD at the lowest price known"
             )
         in_time = floor.run_gpu_s / (expected_days(limits) * DAY_S)
         if in_time > fewest.gpus:
-            fewest = _Fewest(in_time, f"even its GEMMs alone take more than {limits.days:g} days")
+            fewest = _Fewest(in_time, f"even its GEMMs take more than {limits.days:g} days")
     upper = min(float(most), _powered(cluster, limits))
     every = [n for n in layout_counts(base, most) if n % node == 0]
     tried = [n for n in every if fewest.gpus <= n <= upper]

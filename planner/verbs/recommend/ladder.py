@@ -244,7 +244,7 @@ class _Trials:
         )
 
     def _least(self, k: int, gpus: int) -> Least | None:
-        """The bounds of a kind at so many GPUs, with what its counts that were tried tell."""
+        """The bounds of a kind at this many GPUs, with what its counts that were tried tell."""
         least = self.kinds[k].nearest
         if least is None:
             return None
@@ -254,7 +254,7 @@ class _Trials:
             if (share := self.rough.get((k, i))) is None:
                 if row.fits:
                     taken[row.gpus] = step_gpu_s
-            elif row.gpus == gpus:  # tells of no other count: it may divide badly by itself
+            elif row.gpus == gpus:  # says nothing about other counts: it may divide badly
                 return least.at_least(share * step_gpu_s)
         if not taken:
             return least

@@ -120,14 +120,14 @@ def _first_free(searched: Sequence[SearchedBandwidth], share: float) -> float | 
 
 
 def scaled(numbers: Machine, wire: str, times: Array) -> Machine:
-    """The machine with one wire so many times as fast; the others stay."""
+    """The machine with one wire this many times as fast; the others stay."""
     return dataclasses.replace(
         numbers, **{name: float(getattr(numbers, name)) * times for name in _WIRES[wire]}
     )
 
 
 def exposed_share(plan: Plan, table: Columns, wire: str, times: Array) -> tuple[Array, StepTime]:
-    """Share of the step that waits for a wire, of one layout at so many times the wire's
+    """Share of the step that waits for a wire, of one layout at this many times the wire's
     bandwidth."""
     many_rows = table.each(lambda column: np.repeat(column, len(times)))
     time = step_time(plan, many_rows, scaled(machine(plan), wire, np.asarray(times, float)))

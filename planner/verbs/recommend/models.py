@@ -41,10 +41,10 @@ from planner.verbs.recommend.limits import DAY_S, checked
 from planner.verbs.requests import Point, answer
 from planner.verbs.workers import Progress
 
-# scaled models have a multiple of so many heads, and of their key-value heads: tensor parallel
+# scaled models have a multiple of this many heads, and of their key-value heads: tensor parallel
 # divides them
 _HEADS = 8
-_LAYERS = 4  # and a multiple of so many layers: pipelines divide them
+_LAYERS = 4  # and a multiple of this many layers: pipelines divide them
 # layers over heads may leave the model's own by this factor, so that shapes lie close enough to
 # each other
 _ASPECT = 1.15
@@ -201,7 +201,7 @@ def _within(point: Point, limits: Limits) -> bool:
 
 
 def scaled(model: ModelSpec, heads: int, layers: int) -> ModelSpec:
-    """The model with so many heads and layers: hidden and MLP widths in proportion to the heads;
+    """The model with this many heads and layers: hidden and MLP widths in proportion to the heads;
     head width, key-value heads (where fewer than heads), vocabulary, experts and positions as they
     are."""
     plain = _plain(model)

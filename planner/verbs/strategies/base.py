@@ -273,8 +273,8 @@ class Strategy:
     no_cost: str = ""  # source that it takes as many steps as exact training, which it is not
     steps: Callable[[Context], Steps] | None = None  # else how many it takes
     refuses: Callable[[Plan], str | None] = lambda plan: None
-    # that replicas take alone, unless the request says so; local SGD's are assumed (Lin et al. 2018
-    # go up to 16), DiLoCo's are of section 3 of its paper
+    # that replicas take on their own, unless the request says so; local SGD's are assumed (Lin et
+    # al. 2018 go up to 16), DiLoCo's are from section 3 of its paper
     local_steps: int = 1
 
     def changed(self, plan: Plan) -> Plan:

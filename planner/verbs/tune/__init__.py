@@ -287,7 +287,7 @@ def _elsewhere(
             words.append(f"{row.name} {does} {show(other[0] / DAY_S, 'days')} with {_flag(other)}")
     lead = (
         "methods run on TRL (1.16; earlier trainers where it lacks a loss or an objective), on one"
-        " GPU on Unsloth or torchtune where they fit there alone (set --stack)"
+        " GPU on Unsloth or torchtune where they fit only there (set --stack)"
     )
     return ["; ".join([lead, *words]), *_beside(rows, points, data, jobs)]
 
@@ -360,7 +360,7 @@ def _micro_batches(
 
 
 def _micro_batch(options: Options, count: int) -> dict[str, Any]:
-    """Micro-batches of so many examples on the replicas of a request, one a step."""
+    """Micro-batches of this many examples on the replicas of a request, one a step."""
     each = count * each_of(options)
     return {"micro_batch": each, "global_batch": each * replicas(options)}
 

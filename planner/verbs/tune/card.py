@@ -62,7 +62,7 @@ def card_of(request: TuneOptions, given: Mapping[str, Any]) -> Card:
 
 
 def _for(method: Method, base: Options) -> Options:
-    """The request without what is of adapters, where a method has none."""
+    """The request without options of adapters, where a method has none."""
     if method.has_adapters:
         return base
     return base.changed(**{name: row.default for name, row in rows(AdapterOptions).items()})

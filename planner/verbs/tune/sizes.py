@@ -22,7 +22,7 @@ CONTEXTS = tuple(
 )
 MICRO_BATCHES = tuple(2**i for i in range(9))
 CHANCES = (0.5, 0.05)  # to fit, of sizes above the largest that surely does
-_ABOVE = 3  # models above the largest that fits which are asked, too: memory is not of size alone
+_ABOVE = 3  # models tried above the largest that fits: memory depends not only on size
 
 
 @dataclass(frozen=True)
