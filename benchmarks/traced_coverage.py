@@ -100,6 +100,9 @@ _GLM["text_config"]["rope_parameters"] |= {"rope_type": "default", "mrope_sectio
 _IDEFICS = {"vision_config": {"image_size": 512, "patch_size": 16}}
 # experts of which few are traced, each in a loop of Python
 _FEW = {"n_routed_experts": 8, "zero_expert_num": 4, "moe_topk": 4}
+# names of an image's codes, as convert_img2bpe of modeling_chameleon.py reads them
+_CODES = {"IMGIMG" + "".join(chr(65 + int(x)) for x in str(i)) + "Z": 4 + i for i in range(8192)}
+_CODES["<image>"] = 8711
 _STATED: dict[str, dict[str, Any]] = {
     "gemma3": _SIGLIP,
     "shieldgemma2": _SIGLIP,
@@ -123,10 +126,29 @@ _STATED: dict[str, dict[str, Any]] = {
     # rhymes-ai/Aria: 128 queries for the 35 x 35 patches of its smaller images
     "aria": {"vision_config": {"image_size": 490, "patch_size": 14}},
     # apple/DepthPro reads images of 1,536 x 1,536
-    "depth_pro": {"image_size": 1536},
+    "depth_pro": {"image_size": 1536, "intermediate_hook_ids": [1, 0]},
     "timm_backbone": {"backbone": "resnet50"},
     "mllama": {"vision_config": {"intermediate_layers_indices": [0, 1, 0, 1, 0]}},
-    "vipllava": {"vision_feature_layers": [-1, -2, -1, -2, 1]},  # of five, as many as are left
+    # layers by number, of those that are left
+    "vipllava": {"vision_feature_layers": [-1, -2, -1, -2, 1]},
+    "molmo2": {"adapter_config": {"vision_feature_layer": [-1, -2]}},
+    # ibm-granite/granite-vision-4.1-4b: docling_mlx, test of granite_vision_engine
+    "granite4_vision": {
+        "deepstack_layer_map": [[-2, 1], [-1, 0]],
+        "downsample_rate": "4/8",
+        "spatial_target_layers": [0, 1, 0, 1],
+        "vision_feature_select_strategy": "full",
+        "vision_config": {"model_type": "siglip_vision_model", "image_size": 384, "patch_size": 16},
+        "image_grid_pinpoints": [[384, 768], [768, 384], [768, 768]],
+    },
+    # Qwen2_5OmniThinkerConfig of transformers
+    "qwen3_omni_moe_thinker": {
+        "vision_start_token_id": 151652,
+        "audio_start_token_id": 151647,
+        # Qwen3-30B-A3B, whose shape it has
+        "text_config": {"num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128},
+    },
+    "chameleon": {"vocabulary_map": _CODES},
     "xmod": {"default_language": "en_XX"},
     "esm": {"pad_token_id": 1, "vocab_size": 33},
     "granite_speech": {"projector_config": {"encoder_hidden_size": 1024}},
@@ -162,6 +184,9 @@ def agreed(config: Any) -> Any:
     vision, audio = (getattr(config, name, None) for name in ("vision_config", "audio_config"))
     if text is not None and audio is not None and hasattr(audio, "output_dim"):
         audio.output_dim = text
+    adapter = getattr(config, "adapter_config", None)
+    if text is not None and hasattr(adapter, "text_hidden_size"):
+        adapter.text_hidden_size = text
     if text is None or vision is None:
         return config
     if hasattr(vision, "out_hidden_size"):
@@ -308,8 +333,10 @@ def compared_in(make: Callable[[], Target], name: str, autocast: bool) -> dict[s
         keys = verb._keys(TraceOptions(target=name, name="traced"), answer)
         model = catalog.build(ModelSpec, keys, "TARGET", "traced")
         verb._check(TraceOptions(target=name), model, answer)
-        batch = 7
-        tokens = 1 if target.length is None else target.least + (target.length - target.least) // 8
+        batch, tokens = 7, 1
+        if target.length is not None:
+            first, second, *_ = worker.lengths(target)
+            tokens = first - (second - first) // 2
         flop, saved = file_counts(model, batch, tokens)
         flop_of_torch, saved_of_torch = counted(target, batch, tokens, autocast)
         module, _ = target.build(batch, tokens)

@@ -213,7 +213,7 @@ def _without_chance(config: Any) -> None:
     for key, value in list(vars(config).items()):
         if key.endswith("layerdrop"):
             setattr(config, key, 0.0)
-        elif key == "apply_spec_augment":
+        elif key in ("apply_spec_augment", "mask_time_prob"):
             config.apply_spec_augment = False
         elif hasattr(value, "sub_configs"):
             _without_chance(value)
