@@ -335,8 +335,9 @@ def compared_in(make: Callable[[], Target], name: str, autocast: bool) -> dict[s
         verb._check(TraceOptions(target=name), model, answer)
         batch, tokens = 7, 1
         if target.length is not None:
-            first, second, *_ = worker.lengths(target)
-            tokens = first - (second - first) // 2
+            first, second, *_, last = worker.lengths(target)
+            step = second - first
+            tokens = first - step // 2 if target.stride is None else last + step
         flop, saved = file_counts(model, batch, tokens)
         flop_of_torch, saved_of_torch = counted(target, batch, tokens, autocast)
         module, _ = target.build(batch, tokens)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from planner.trace.processors import MASKS, processed
@@ -44,6 +45,7 @@ class Inputs:
     least: int = 0
     sample: str = ""
     images: int | None = None  # tokens of the image that a sample has beside its text
+    stride: int | None = None  # tokens of a turn of a loop over the sequence
 
 
 def inputs_of(module: nn.Module, config: Any) -> Inputs:
@@ -76,7 +78,37 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
     make, least = _suits(module, media, ways, min(positions, _ROOM))
     length = min(positions, max(LONGEST, least + _ROOM))
     pictured = text and "pixel_values" in make(1, length)
-    return Inputs(make, length, positions, least, images=least if pictured else None)
+    images = least if pictured else None
+    stride = _stride(module, make, least) if length >= least + _PROBED[-1] else None
+    return Inputs(make, length, positions, least, images=images, stride=stride)
+
+
+_PROBED = 128, 192  # tokens beside those of images: of more than one chunk, and of one more
+_CHUNK, _TURN = 64, 8  # tokens of a stride where operators are run for chunks, and for tokens
+
+
+class _Counted(TorchDispatchMode):
+    """How many operators run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _stride(module: nn.Module, make: Callable[[int, int], Given], least: int) -> int | None:
+    """Tokens by which lengths may differ where code loops over tokens or chunks of them, whose
+    operators grow with the length; None where it does not."""
+    counts = list[int]()
+    for tokens in _PROBED:
+        with torch.no_grad(), _Counted() as counted:
+            module(**make(2, least + tokens))
+        counts.append(counted.count)
+    more = counts[1] - counts[0]
+    return None if more <= 0 else _TURN if more >= _PROBED[1] - _PROBED[0] else _CHUNK
 
 
 def _suits(

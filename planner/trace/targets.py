@@ -200,6 +200,7 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
         length=given.length,
         positions=given.positions,
         least=given.least,
+        stride=given.stride,
         title=model_class.__name__ if model_class is not None else config.model_type,
         source=source or f"traced from transformers {transformers.__version__}",
         sample=given.sample,

@@ -101,8 +101,12 @@ _CHUNK = 64  # tokens of a chunk of most scans, which pad what is left over
 
 
 def lengths(traced: Target) -> list[int]:
-    """Four lengths of a sequence in equal steps, of whole chunks where there is room."""
+    """Four lengths of a sequence in equal steps, of whole chunks where there is room; short ones
+    where the code runs operators for each of them."""
     assert traced.length is not None
+    if traced.stride is not None:
+        start = -(-traced.least // traced.stride) * traced.stride + traced.stride
+        return [start + i * traced.stride for i in range(1, 5)]
     for chunk in (traced.chunk, _CHUNK):
         start = -(-traced.least // chunk) * chunk
         if step := (traced.length - start) // 4 // chunk * chunk:
@@ -135,7 +139,7 @@ _STEP = 128  # tokens, of which kernels count multiples
 def _shorter(traced: Target) -> Target | None:
     """The target at other lengths: where keys are as many as channels, a softmax over keys looks
     like one over channels."""
-    if traced.length is None:
+    if traced.length is None or traced.stride is not None:
         return None
     room = (traced.length - traced.least) * 7 // 8 // _STEP * _STEP
     return replace(traced, length=traced.least + room, chunk=_CHUNK) if room else None
