@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from planner.trace.processors import MASKS, processed
+from planner.trace.values import tensors_of
 
 LONGEST = 2048  # tokens that are traced of a class of transformers
 _SECONDS, _RATE = 10, 16_000  # of sound, where no configuration says how much
@@ -88,15 +89,16 @@ _CHUNK, _TURN = 64, 8  # tokens of a stride where operators are run for chunks, 
 
 
 class _Counted(TorchDispatchMode):
-    """How many operators run."""
+    """How many operators run whose results are no indices or masks."""
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += 1
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self.count += any(x.is_floating_point() for x in tensors_of(result))
+        return result
 
 
 def _stride(module: nn.Module, make: Callable[[int, int], Given], least: int) -> int | None:

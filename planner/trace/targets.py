@@ -169,8 +169,7 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
     """The model of a configuration of transformers, by the class that it names."""
     transformers = libraries.imported("transformers")
     named = [x for x in config.architectures or () if hasattr(transformers, x)]
-    config.use_cache = False
-    _without_chance(config)
+    _for_training(config)
     if named:
         model_class = getattr(transformers, named[0])
     else:
@@ -192,7 +191,6 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
             getattr(config, name, None) for name in ("text_config", "decoder", "vision_config")
         )
         config = next((x for x in parts if isinstance(x, its_config)), config)  # of a part alone
-        config.use_cache = False
     register()
     module, given = _running(config, model_class)
     return Target(
@@ -208,16 +206,17 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
     )
 
 
-def _without_chance(config: Any) -> None:
-    """Counts layers that are left out by chance, here and in parts, and draws no masks of sound,
-    which cost nothing beside a layer."""
+def _for_training(config: Any) -> None:
+    """Counts layers that are left out by chance, here and in parts, draws no masks of sound, which
+    cost nothing beside a layer, and keeps no keys for words that are not trained on."""
+    config.use_cache = False
     for key, value in list(vars(config).items()):
         if key.endswith("layerdrop"):
             setattr(config, key, 0.0)
         elif key in ("apply_spec_augment", "mask_time_prob"):
             config.apply_spec_augment = False
         elif hasattr(value, "sub_configs"):
-            _without_chance(value)
+            _for_training(value)
 
 
 def _running(config: Any, model_class: Any) -> tuple[nn.Module, Inputs]:
