@@ -148,7 +148,21 @@ _STATED: dict[str, dict[str, Any]] = {
         # Qwen3-30B-A3B, whose shape it has
         "text_config": {"num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128},
     },
+    # tencent/HunyuanOCR: candle and ncnn ports of it (xdrope_section, head_dim)
+    "hunyuan_vl": {
+        "text_config": {
+            "head_dim": 128,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}
+            | {"xdrope_section": [16, 16, 16, 16]},
+        }
+    },
     "chameleon": {"vocabulary_map": _CODES},
+    "moonshine_streaming": {"num_key_value_heads": 8},  # as its encoder has by default
+    "gemma4_assistant": {  # as its class demands
+        "text_config": {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}
+    },
+    # scripts/convert_pixart_alpha_to_diffusers.py of diffusers
+    "PixArtTransformer2DModel": {"caption_channels": 4096},
     "xmod": {"default_language": "en_XX"},
     "esm": {"pad_token_id": 1, "vocab_size": 33},
     "granite_speech": {"projector_config": {"encoder_hidden_size": 1024}},
@@ -394,7 +408,8 @@ def drawn() -> Iterator[tuple[str, Callable[[], Target]]]:
             text = f"{library}:{name}"
             yield text, partial(targets.target, text, False)
     for name in libraries.DIFFUSERS:
-        yield f"diffusers:{name}", partial(libraries.of_diffusers, name, {})
+        fields = _STATED.get(name, {})
+        yield f"diffusers:{name}", partial(libraries.of_diffusers, name, fields)
 
 
 COLUMNS = (

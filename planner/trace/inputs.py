@@ -256,7 +256,10 @@ def _features(module: nn.Module, kind: str, given: Given) -> int:
         return _by_length(module, given) if kind == "audio" else 0
     with torch.no_grad():
         out = get(**words)
+    # of features that several layers of the language model read, those of one
+    stacked = getattr(out, "deepstack_features", None) or [None]
     pooled = getattr(out, "pooler_output", None)
+    pooled = stacked[0] if pooled is None else pooled
     out = out if pooled is None else pooled
     out = getattr(out, "last_hidden_state", out)
     tensors = [x for x in tree_iter(out) if isinstance(x, torch.Tensor) and x.is_floating_point()]
