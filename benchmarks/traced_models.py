@@ -86,9 +86,11 @@ def step_of(
 
 
 def flop_per_token(model: ModelSpec, length: int) -> float:
-    """Forward FLOP per token, by the planner's convention."""
+    """Forward FLOP per token, whole score matrices among them, as eager attention and kernels with
+    a mask tensor compute them: the convention of PaLM for all."""
     weights = total(flops.matmul_weights(model, length))
-    return float(2 * weights + 2 * flops.attended_elements(model, length))
+    attended = flops.attended_elements(model, length, flops.PALM)
+    return float(2 * weights + 2 * attended + flops.scanned_flop(model))
 
 
 def class_parameters(fields: dict[str, Any]) -> int:
