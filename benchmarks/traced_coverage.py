@@ -40,14 +40,13 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
-from benchmarks.traced_models import flop_per_token
+from benchmarks.traced_models import rule_over_file
 from planner.error import PlanError
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog, huggingface
 from planner.specs.layers import layers_of
 from planner.specs.model import ModelSpec
 from planner.specs.parts import Traced
-from planner.specs.parts.traced import routed_of
 from planner.trace import kernels, libraries, targets, verb, worker
 from planner.trace.aggregate import TraceError
 from planner.trace.autocast import as_on_cuda
@@ -215,31 +214,8 @@ def of_rule(kind: str, name: str, trained: int, file: ModelSpec, tokens: int) ->
         rule, _ = huggingface.read_keys({**keys, "model_type": kind}, "config.json", kind)
     except PlanError:
         return {}
-    parameters = parameter_count(rule) - trained
-    if every := _computes_all(file):
-        rule = _with_experts(rule, every)
-    flop = flop_per_token(rule, tokens) / flop_per_token(file, tokens) - 1
-    return {"rule": parameters, "rule_flop": flop}
-
-
-def _computes_all(file: ModelSpec) -> int:
-    """Experts of a class that lets every token meet all of them; 0 for others."""
-    parts = (part for kind in layers_of(file).kinds for part in kind.parts)
-    experts = [moe for part in parts if (moe := routed_of(part, file.hidden))]
-    every = {moe.experts for moe in experts if moe.experts_per_token == moe.experts}
-    return every.pop() if len(every) == 1 else 0
-
-
-def _with_experts(model: ModelSpec, per_token: int) -> ModelSpec:
-    """The model with so many experts for every token."""
-
-    def change(x: Any) -> Any:
-        if isinstance(x, dict):
-            wide = {"experts_per_token": per_token} if x.get("experts_per_token") else {}
-            return {name: change(value) for name, value in x.items()} | wide
-        return [change(each) for each in x] if isinstance(x, list | tuple) else x
-
-    return catalog.build(ModelSpec, change(model.model_dump(exclude_none=True)), "TYPE", "rule")
+    flop = rule_over_file(rule, file, tokens) - 1
+    return {"rule": parameter_count(rule) - trained, "rule_flop": flop}
 
 
 def file_counts(model: ModelSpec, batch: int, tokens: int) -> tuple[float, float]:

@@ -318,7 +318,7 @@ def _beside(**spans: str) -> ModelSpec:
     ],
 )
 def test_a_text_of_fixed_length_is_on_every_rank(spans: dict[str, str], of_a_rank: int) -> None:
-    """Ranks share the queries of the sequence alone; keys of a text are sent by none."""
+    """Ranks share the queries of the sequence, and send no keys of a text."""
     model = _beside(**spans)
     assert not model.traced[0].meets()
     core = [x for x in model.traced[0].core() if isinstance(x, Attended)][-1]

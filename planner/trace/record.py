@@ -134,7 +134,6 @@ class Recorder(TorchDispatchMode):
             return device_of(args[0])
         result = func(*args, **(kwargs or {}))
         name = func._schema.name.partition("::")[2]
-        kind = classes.kind_of(name)
         inputs, outputs = tensors_of(args, kwargs), tensors_of(result)
         if not outputs:
             return result
@@ -147,7 +146,7 @@ class Recorder(TorchDispatchMode):
         backward = self.backwards
         labels: Any = {} if node is None else node.metadata
         region = self._region() if node is None else labels.get(_LABEL, self.regions_last)
-        given = routes.arguments(func, args, kwargs)
+        kind, given = self._kind(region, name, args), routes.arguments(func, args, kwargs)
         self._acts_along(region, name, given, inputs, outputs)
         if not fresh and not writes:
             return result  # a view
@@ -156,8 +155,6 @@ class Recorder(TorchDispatchMode):
             self.chained_in = (region, backward) if kind in FUSABLE else (-1, False)
             if kind in FUSABLE:
                 self.chains[self.chain] = Chain(region, backward)
-        if self._is_of_experts(region, name, args):
-            kind = GEMM
         sources = self._sources(region, name, kind, args, inputs)
         known = [(x, self._storage(x)) for x in inputs]
         reads = [(self._source(region, x), tuple(x.shape)) for x in inputs]
@@ -191,15 +188,16 @@ class Recorder(TorchDispatchMode):
             return NO_SOURCE
         return storage.sources if storage.region == region else frozenset([STREAM])
 
-    def _is_of_experts(self, region: int, name: str, args: Any) -> bool:
-        """Whether a product has a weight per expert of the router of its block, side by side: each
-        of them computes what it is given, which is every token."""
-        return (
+    def _kind(self, region: int, name: str, args: Any) -> str:
+        """Class of an operator. A product of all tokens with a weight for each expert of the
+        block's router is a GEMM of experts."""
+        of_experts = (
             name == "bmm"
             and not self.backwards
             and (region, args[1].shape[0]) in self.choices
-            and bool(self._weight(args[1:2]))
+            and self._weight(args[1:2])
         )
+        return GEMM if of_experts else classes.kind_of(name)
 
     def _sources(
         self, region: int, name: str, kind: str, args: Any, inputs: list[torch.Tensor]

@@ -25,8 +25,8 @@ def is_other(key: str) -> bool:
 
 
 def left_out(doc: Document, inner: Document, family: object, shape: dict[str, Any]) -> str:
-    """What a plan of the language model lacks, and how the whole is planned; empty for a model of
-    one part. shape: fields of the language model."""
+    """Parts beside the language model, and how the whole is planned; empty for a model of one part.
+    shape: fields of the language model."""
     nests = inner is not doc
     others = {
         key: value
