@@ -41,7 +41,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from benchmarks.traced_configs import STATED
-from benchmarks.traced_models import flop_per_token
+from benchmarks.traced_models import rule_over_file
 from planner.error import PlanError
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog, huggingface
@@ -165,13 +165,14 @@ def of_type(kind: str, name: str) -> Target:
 
 def of_rule(kind: str, name: str, trained: int, file: ModelSpec, tokens: int) -> dict[str, float]:
     """Counts of the rule of a type: parameters less the trained ones of the class, and FLOP of
-    tokens over the file's; empty where no rule reads the configuration."""
+    tokens over the file's; empty where no rule reads the configuration. Both count the experts per
+    token that the class computes."""
     keys = json.loads(json.dumps(config_of(kind, name).to_dict(), default=str))
     try:
         rule, _ = huggingface.read_keys({**keys, "model_type": kind}, "config.json", kind)
     except PlanError:
         return {}
-    flop = flop_per_token(rule, tokens) / flop_per_token(file, tokens) - 1
+    flop = rule_over_file(rule, file, tokens) - 1
     return {"rule": parameter_count(rule) - trained, "rule_flop": flop}
 
 

@@ -395,7 +395,18 @@ def _usual_nic(gpu: str) -> float:
     return float(known[gpu].node.nic_bandwidth) if gpu in known else 0.0
 
 
-_OF_WORK: tuple[Callable[[Request], str | None], ...] = (_batch, _steps, _tokens, _sequence)
+def _left_out(request: Request) -> str | None:
+    """A model that is planned in part."""
+    return f"--model is {left}" if (left := request.model.left_out) else None
+
+
+_OF_WORK: tuple[Callable[[Request], str | None], ...] = (
+    _left_out,
+    _batch,
+    _steps,
+    _tokens,
+    _sequence,
+)
 _OF_CLUSTER: tuple[Callable[[OfCluster], str | None], ...] = (
     _few_tokens,
     _failures,

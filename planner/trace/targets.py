@@ -26,6 +26,7 @@ from planner.trace import libraries
 from planner.trace.aggregate import TraceError
 from planner.trace.inputs import Inputs, inputs_of, with_placeholders
 from planner.trace.kernels import WORDS, register
+from planner.trace.mamba import with_kernels
 from planner.trace.target import Target
 
 _LENGTH = 1024  # tokens, where a function has no default
@@ -246,6 +247,7 @@ def _running(config: Any, model_class: Any) -> tuple[nn.Module, Inputs]:
                 error = refused
                 continue
             module.tie_weights()
+            with_kernels(module)
             try:
                 return module, inputs_of(module, written)
             except Exception as refused:
