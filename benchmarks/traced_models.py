@@ -113,7 +113,7 @@ def _computes_all(file: ModelSpec) -> int:
 
 
 def _with_experts(model: ModelSpec, per_token: int) -> ModelSpec:
-    """The model with so many experts for every token."""
+    """The model with another number of experts per token."""
 
     def change(x: Any) -> Any:
         if isinstance(x, dict):

@@ -159,7 +159,7 @@ def test_a_window_is_counted_as_what_it_leaves(seq: int) -> None:
 
 
 # the last two: most of the time is attention on a GPU whose kernels reach most of its rate, where
-# counting the half that a causal mask hides gave 111 % of the peak. The peak is that of the boost
+# counting the half that a causal mask hides gave 111 % of the peak. The peak assumes the boost
 # clock, above which a clock can be stated
 @pytest.mark.parametrize(
     "text",

@@ -172,7 +172,7 @@ def test_weights_without_transposed_copies() -> None:
 def test_transposing_weights_is_refused_where_no_copy_is_kept(precision: str, gpu: str) -> None:
     options = {"model": "qwen3-0.6b", "gpus": 8, "stack": "megatron-core"}
     options["transpose_weights"] = True
-    with pytest.raises(PlanError, match="--transpose-weights: is of 8-bit weights"):
+    with pytest.raises(PlanError, match="--transpose-weights: needs 8-bit weights"):
         resolve(read_options({**options, "precision": precision, "gpu": gpu}))
     resolve(read_options({**options, "precision": "fp8-delayed", "gpu": "h100"}))
 

@@ -39,7 +39,7 @@ PRIOR = {
     band.NEW_GPU: 0.1,  # a choice: see SHRINK_OF
 }
 # ten times the shrinkage for a GPU that few suites show: predictions of these runs know the numbers
-# of its profile, so that residuals say little of a GPU that nobody has run on
+# of its profile, so that residuals say little of a GPU without any run
 SHRINK_OF = {band.NEW_GPU: 10 * SHRINK}
 # on the plain half-width, so that four fifths of a mean suite lie inside bands that did not see it
 CONFORMAL = 1.06

@@ -66,7 +66,7 @@ class TransposeWeights(Mechanism):
         recipe, gpu = plan.recipe, plan.cluster.gpu
         if recipe is None or not recipe.transposes(gpu.architecture):
             remedy = (
-                "is of 8-bit weights with one scale per tensor on Hopper and Ada (--precision"
+                "needs 8-bit weights with one scale per tensor on Hopper or Ada (--precision"
                 f" fp8-delayed, fp8-tensorwise); {plan.precision} on {gpu.title} keeps no"
                 " transposed copies of them; leave it out"
             )

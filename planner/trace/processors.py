@@ -26,8 +26,8 @@ def processed(config: Any, tower: Any, names: set[str]) -> Iterator[Callable[[in
         if type(config) in mapping:
             choice = mapping[type(config)]
             choice = choice.get("torchvision") if isinstance(choice, dict) else choice
-            made = functools.lru_cache(functools.partial(run, choice, tower))
-            yield functools.partial(_without_data, made, names)
+            build = functools.lru_cache(functools.partial(run, choice, tower))
+            yield functools.partial(_without_data, build, names)
 
 
 def _image(kind: Any, tower: Any, batch: int) -> Given:

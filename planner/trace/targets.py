@@ -193,7 +193,7 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
         parts = (
             getattr(config, name, None) for name in ("text_config", "decoder", "vision_config")
         )
-        config = next((x for x in parts if isinstance(x, its_config)), config)  # of a part alone
+        config = next((x for x in parts if isinstance(x, its_config)), config)  # of a single part
     register()
     module, given = _running(config, model_class)
     return Target(

@@ -132,8 +132,8 @@ class Spans:
     keys: Polynomial
 
     def at(self, seq_tokens: Array, ranks: Array = 1.0) -> tuple[Array, Array, Array]:
-        """Groups, queries of a rank and keys for sequences of this many tokens. ranks: share queries
-        that grow with the sequence; others, such as a text's, are on each."""
+        """Groups, queries of a rank and keys for sequences of this many tokens. ranks: share the
+        queries that grow with the sequence; each has all others, such as a text's."""
         groups, keys = self.groups.at(1.0, seq_tokens), self.keys.at(1.0, seq_tokens)
         return groups, self.queries.at(1.0, seq_tokens, ranks), keys
 
@@ -167,8 +167,8 @@ class Attended:
 
     @property
     def apart(self) -> bool:
-        """Whether keys are of a fixed number beside the sequence, as of a text beside an image's
-        tokens: every rank of context parallelism has all of them."""
+        """Whether the number of keys is fixed, whatever the sequence, such as the keys of a text
+        beside an image's tokens: every rank of context parallelism has all of them."""
         return self.keys is not None or (self.spans is not None and not self.spans.keys.power)
 
 
