@@ -57,7 +57,7 @@ function shown(rest) {
 
 function arrived(page, before, push) {
   const next = page.querySelector(".tab-form");
-  if (!next) { // a page that says why it is none
+  if (!next) { // a page that gives the reason
     document.getElementById("found")?.replaceChildren(...page.querySelector("#main").childNodes);
     return;
   }
