@@ -40,7 +40,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
-from benchmarks.traced_models import flop_per_token
+from benchmarks.traced_configs import STATED
+from benchmarks.traced_models import rule_over_file
 from planner.error import PlanError
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog, huggingface
@@ -86,52 +87,6 @@ GROUPS = {
         "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES",
     ),
 }
-# fields without which a configuration class builds what its model class cannot run, and the public
-# files that state them
-# google/gemma-3-4b-it: mlc-ai/mlc-llm, python/mlc_llm/model/gemma3/gemma3v_model.py
-_SIGLIP = {"vision_config": {"image_size": 896, "patch_size": 14}}
-# zai-org/GLM-4.1V-9B-Thinking: sophgo/LLM-TPU@a79a728, models/GLM4V/config/config.json
-_GLM: dict[str, Any] = {
-    "text_config": {"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}}
-}
-_GLM["text_config"]["rope_parameters"] |= {"rope_type": "default", "mrope_section": [8, 12, 12]}
-# ModernVBERT/modernvbert: vllm-project/vllm@029329a, transformers_utils/configs/colmodernvbert.py;
-# the towers of HuggingFaceTB/SmolVLM are the same and its factor is 4
-_IDEFICS = {"vision_config": {"image_size": 512, "patch_size": 16}}
-# experts of which few are traced, each in a loop of Python
-_FEW = {"n_routed_experts": 8, "zero_expert_num": 4, "moe_topk": 4}
-_STATED: dict[str, dict[str, Any]] = {
-    "gemma3": _SIGLIP,
-    "shieldgemma2": _SIGLIP,
-    "glm4v": _GLM,
-    "glm46v": _GLM,
-    "smolvlm": {**_IDEFICS, "scale_factor": 4},
-    "modernvbert": _IDEFICS,
-    "ultravbert": _IDEFICS,
-    "llama4": {
-        "vision_config": {
-            "hidden_size": 1408,
-            "image_size": 336,
-            "patch_size": 14,
-            "vision_output_dim": 4096,
-        }
-    },
-    "gemma4": {"vision_config": {}},
-    "gemma4_unified": {"vision_config": {}},
-    "t5gemma2": {"encoder": _SIGLIP},
-    "longcat_flash": _FEW,
-    # rhymes-ai/Aria: 128 queries for the 35 x 35 patches of its smaller images
-    "aria": {"vision_config": {"image_size": 490, "patch_size": 14}},
-    # apple/DepthPro reads images of 1,536 x 1,536
-    "depth_pro": {"image_size": 1536},
-    "timm_backbone": {"backbone": "resnet50"},
-    "mllama": {"vision_config": {"intermediate_layers_indices": [0, 1, 0, 1, 0]}},
-    "vipllava": {"vision_feature_layers": [-1, -2, -1, -2, 1]},  # of five, as many as are left
-    "xmod": {"default_language": "en_XX"},
-    "esm": {"pad_token_id": 1, "vocab_size": 33},
-    "granite_speech": {"projector_config": {"encoder_hidden_size": 1024}},
-    "granite_speech_plus": {"projector_config": {"encoder_hidden_size": 1024}},
-}
 _LETTERS = 32  # words of a classifier of sounds
 _SEED = 38
 _DRAWN = {"timm": 30, "torchvision": 18}  # models drawn of a library, with a fixed seed
@@ -162,6 +117,9 @@ def agreed(config: Any) -> Any:
     vision, audio = (getattr(config, name, None) for name in ("vision_config", "audio_config"))
     if text is not None and audio is not None and hasattr(audio, "output_dim"):
         audio.output_dim = text
+    adapter = getattr(config, "adapter_config", None)
+    if text is not None and adapter is not None and hasattr(adapter, "text_hidden_size"):
+        adapter.text_hidden_size = text
     if text is None or vision is None:
         return config
     if hasattr(vision, "out_hidden_size"):
@@ -192,7 +150,7 @@ def config_of(kind: str, name: str) -> Any:
 
     stated = json.loads((Path(__file__).parents[1] / "tests/data/hf_configs.json").read_text())
     causal = stated["defaults"].get(kind, {}) if name.endswith("ForCausalLM") else {}
-    fields = {**causal, **_STATED.get(kind, {})}
+    fields = {**causal, **STATED.get(kind, {})}
     config = agreed(shrunk(transformers.AutoConfig.for_model(kind, **fields)))
     if getattr(config, "vocab_size", 0) is None:  # of a tower that is trained to give words
         config.vocab_size = _LETTERS
@@ -207,13 +165,14 @@ def of_type(kind: str, name: str) -> Target:
 
 def of_rule(kind: str, name: str, trained: int, file: ModelSpec, tokens: int) -> dict[str, float]:
     """Counts of the rule of a type: parameters less the trained ones of the class, and FLOP of
-    tokens over the file's; empty where no rule reads the configuration."""
+    tokens over the file's; empty where no rule reads the configuration. Both count the experts per
+    token that the class computes."""
     keys = json.loads(json.dumps(config_of(kind, name).to_dict(), default=str))
     try:
         rule, _ = huggingface.read_keys({**keys, "model_type": kind}, "config.json", kind)
     except PlanError:
         return {}
-    flop = flop_per_token(rule, tokens) / flop_per_token(file, tokens) - 1
+    flop = rule_over_file(rule, file, tokens) - 1
     return {"rule": parameter_count(rule) - trained, "rule_flop": flop}
 
 
@@ -308,8 +267,11 @@ def compared_in(make: Callable[[], Target], name: str, autocast: bool) -> dict[s
         keys = verb._keys(TraceOptions(target=name, name="traced"), answer)
         model = catalog.build(ModelSpec, keys, "TARGET", "traced")
         verb._check(TraceOptions(target=name), model, answer)
-        batch = 7
-        tokens = 1 if target.length is None else target.least + (target.length - target.least) // 8
+        batch, tokens = 7, 1
+        if target.length is not None:
+            first, second, *_, last = worker.lengths(target)
+            step = second - first
+            tokens = first - step // 2 if target.stride is None else last + step
         flop, saved = file_counts(model, batch, tokens)
         flop_of_torch, saved_of_torch = counted(target, batch, tokens, autocast)
         module, _ = target.build(batch, tokens)
@@ -366,7 +328,8 @@ def drawn() -> Iterator[tuple[str, Callable[[], Target]]]:
             text = f"{library}:{name}"
             yield text, partial(targets.target, text, False)
     for name in libraries.DIFFUSERS:
-        yield f"diffusers:{name}", partial(libraries.of_diffusers, name, {})
+        fields = STATED.get(name, {})
+        yield f"diffusers:{name}", partial(libraries.of_diffusers, name, fields)
 
 
 COLUMNS = (

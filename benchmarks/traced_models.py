@@ -24,9 +24,12 @@ from planner.api import Options, estimate
 from planner.error import PlanError
 from planner.formulas import flops
 from planner.formulas.params import parameter_count
+from planner.inputs import catalog
 from planner.inputs.model import model_spec
 from planner.ledger import total
+from planner.specs.layers import layers_of
 from planner.specs.model import ModelSpec
+from planner.specs.parts.traced import routed_of
 from planner.trace.options import TraceOptions
 from planner.trace.targets import of_config
 from planner.trace.verb import traced
@@ -86,9 +89,39 @@ def step_of(
 
 
 def flop_per_token(model: ModelSpec, length: int) -> float:
-    """Forward FLOP per token, by the planner's convention."""
+    """Forward FLOP per token, whole score matrices among them, as eager attention and kernels with
+    a mask tensor compute them: the convention of PaLM for all."""
     weights = total(flops.matmul_weights(model, length))
-    return float(2 * weights + 2 * flops.attended_elements(model, length))
+    attended = flops.attended_elements(model, length, flops.PALM)
+    return float(2 * weights + 2 * attended + flops.scanned_flop(model))
+
+
+def rule_over_file(rule: ModelSpec, file: ModelSpec, length: int) -> float:
+    """Forward FLOP of a rule over a traced file's, both with the experts per token that the class
+    computes."""
+    if every := _computes_all(file):
+        rule = _with_experts(rule, every)
+    return flop_per_token(rule, length) / flop_per_token(file, length)
+
+
+def _computes_all(file: ModelSpec) -> int:
+    """Experts of a class that lets every token meet all of them; 0 for others."""
+    parts = (part for kind in layers_of(file).kinds for part in kind.parts)
+    experts = [moe for part in parts if (moe := routed_of(part, file.hidden))]
+    every = {moe.experts for moe in experts if moe.experts_per_token == moe.experts}
+    return every.pop() if len(every) == 1 else 0
+
+
+def _with_experts(model: ModelSpec, per_token: int) -> ModelSpec:
+    """The model with another number of experts per token."""
+
+    def change(x: Any) -> Any:
+        if isinstance(x, dict):
+            wide = {"experts_per_token": per_token} if x.get("experts_per_token") else {}
+            return {name: change(value) for name, value in x.items()} | wide
+        return [change(each) for each in x] if isinstance(x, list | tuple) else x
+
+    return catalog.build(ModelSpec, change(model.model_dump(exclude_none=True)), "TYPE", "rule")
 
 
 def class_parameters(fields: dict[str, Any]) -> int:
@@ -115,7 +148,7 @@ def row(name: str, fields: dict[str, Any], folder: Path, ruled: bool) -> str:
     cells.append("exact" if class_parameters(fields) == parameter_count(result.model) else "WRONG")
     rule = model_spec(str(config))[0] if ruled else None
     if rule is not None:
-        ratio = flop_per_token(result.model, length) / flop_per_token(rule, length)
+        ratio = 1 / rule_over_file(rule, result.model, length)
         same = parameter_count(rule) == parameter_count(result.model)
         cells += [f"rule {'exact' if same else 'other':5s}", f"FLOP {100 * (ratio - 1):+6.2f} %"]
     for stack, more in (_EAGER, _FUSED):

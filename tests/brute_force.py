@@ -137,26 +137,29 @@ def counts_tried(p: Plan, pp: int) -> list[int]:
     return sorted({1, *out})
 
 
-def worth_trying(p: Plan, x: Row, layers: int) -> bool:
-    """Layouts that the search skips unless requested. layers: of the largest chunk."""
+def worth_trying(p: Plan, x: Row) -> bool:
+    """Layouts that the search skips unless requested, whatever they recompute."""
     r, node = p.request, p.cluster.nvlink_domain
     ranks = x.dp * x.cp
-    return all(
-        (
-            r.tp is not None or x.tp <= 16,
-            r.cp is not None
-            or x.cp == 1
-            or x.cp * (64 if x.cp <= 8 else 512) <= p.training.seq_len,
-            # divided by a common factor both are never slower
+    return (
+        (r.tp is not None or x.tp <= 16)
+        and (
+            r.cp is not None or x.cp == 1 or x.cp * (64 if x.cp <= 8 else 512) <= p.training.seq_len
+        )
+        # divided by a common factor both are never slower
+        and (
             any((r.cp, r.dp, r.micro_batch, r.grad_accum, r.where))
             or bool(p.cluster.intra_node.mesh)
-            or math.gcd(x.cp, x.micro_batch) == 1,
+            or math.gcd(x.cp, x.micro_batch) == 1
+        )
+        and (
             r.schedule is not None
             or (
                 x.schedule not in ("gpipe", "sequential", "breadth-first")
                 and (x.pp > 1 or x.schedule == "1f1b")
-            ),
-            r.recompute is not None or worth_repeating(x.recompute, layers),
+            )
+        )
+        and (
             r.shard_group is not None
             or x.shard_group == ranks
             or x.shard_group % min(node, ranks) == 0
@@ -165,26 +168,33 @@ def worth_trying(p: Plan, x: Row, layers: int) -> bool:
                 x.shard_group < node < ranks
                 and x.shard_group % p.cluster.gpus_per_node == 0
                 and not any(ranks % size == 0 for size in range(node, ranks, node))
-            ),
-            r.offload is not None or r.search_offload or x.offload == "none",
+            )
+        )
+        and (r.offload is not None or r.search_offload or x.offload == "none")
+        and (
             r.placement is not None
             or x.placement == "tp-cp-dp-pp"
-            or (x.pp > 1 and x.dp > 1 and p.cluster.gpus > node),
+            or (x.pp > 1 and x.dp > 1 and p.cluster.gpus > node)
         )
     )
 
 
-def worth_repeating(recompute: str, layers: int) -> bool:
+@cache
+def worth_repeating(repeats: tuple[str, ...], layers: int) -> list[str]:
     """Blocks of fewer layers than a chunk has, groups of a few sizes that keep less than smaller
     ones."""
-    kind, _, size = recompute.partition(":")
-    if kind == "block":
-        return int(size) < layers
-    if kind != "group":
-        return True
-    k = int(size)
-    listed = k in (2, 3, 4, 6, 8, 12, 16) or k == layers <= 16
-    return listed and 1 < k <= layers and -(-layers // k) < -(-layers // (k - 1))
+
+    def worth(recompute: str) -> bool:
+        kind, _, size = recompute.partition(":")
+        if kind == "block":
+            return int(size) < layers
+        if kind != "group":
+            return True
+        k = int(size)
+        listed = k in (2, 3, 4, 6, 8, 12, 16) or k == layers <= 16
+        return listed and 1 < k <= layers and -(-layers // k) < -(-layers // (k - 1))
+
+    return [recompute for recompute in repeats if worth(recompute)]
 
 
 def brute_force(p: Plan) -> set[Layout]:
@@ -205,13 +215,13 @@ def brute_force(p: Plan) -> set[Layout]:
             if tp * pp * cp * dp != gpus:
                 continue
             layers = -(-p.model.layers // pp)
-            repeats = [
+            repeats = (
                 "none",
                 "selective",
                 "full",
                 *(MODULES if p.model.routed else ()),
                 *(f"{kind}:{n}" for kind in ("block", "group") for n in range(1, layers + 1)),
-            ]
+            )
             for vpp, ep, group, zero, sequence, schedule, micro, placement in itertools.product(
                 tried("vpp", counts_tried(p, pp)),
                 tried(
@@ -240,7 +250,7 @@ def brute_force(p: Plan) -> set[Layout]:
                     continue
                 request = r.recompute and recompute_in(r.recompute, chunk(pp, vpp))
                 for recompute, offload in itertools.product(
-                    [request] if request else repeats,
+                    [request] if request else worth_repeating(repeats, chunk(pp, vpp)),
                     tried("offload", OFFLOADS if r.search_offload else ["none"]),
                 ):
                     x = Row(
@@ -259,6 +269,6 @@ def brute_force(p: Plan) -> set[Layout]:
                         offload=offload,
                         placement=placement,
                     )
-                    if worth_trying(p, x, chunk(pp, vpp)) and allowed(p, x):
+                    if worth_trying(p, x) and allowed(p, x):
                         names.add(Layout(**cast(Any, x)._asdict()))
     return names

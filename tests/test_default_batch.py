@@ -17,6 +17,7 @@ from planner.inputs.batch import (
     ROUNDING,
     default_batch,
     default_batches,
+    published,
 )
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
@@ -261,3 +262,10 @@ def test_no_chunked_loss_is_proposed_beside_a_kernel_that_keeps_no_logits() -> N
     )
     assert answer.search.software["loss_kernel"] in ("fused", "fused-linear")
     assert not [advice for advice in answer.advice if "loss_chunks" in advice.changes]
+
+
+def test_what_is_published_is_that_of_the_whole_profiles() -> None:
+    """Tables read without the rest of their profiles."""
+    for name in catalog.ids("models"):
+        whole = catalog.load("models", ModelSpec, name).published
+        assert published().get(name, Published()) == whole, name

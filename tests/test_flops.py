@@ -159,7 +159,8 @@ def test_a_window_is_counted_as_what_it_leaves(seq: int) -> None:
 
 
 # the last two: most of the time is attention on a GPU whose kernels reach most of its rate, where
-# counting the half that a causal mask hides gave 111 % of the peak (GEMMs of an H20 reach 96 %)
+# counting the half that a causal mask hides gave 111 % of the peak. The peak assumes the boost
+# clock, above which a clock can be stated
 @pytest.mark.parametrize(
     "text",
     [
@@ -173,5 +174,6 @@ def test_a_window_is_counted_as_what_it_leaves(seq: int) -> None:
 def test_no_utilisation_is_above_the_peak_at_long_sequences(text: str) -> None:
     given = (*text.split(), "--stack-defaults", "--advice", "0")
     document = dpplan("estimate", *given, "--json").json()["throughput"]
-    assert 0.1 < document["mfu"] <= document["hfu"] < 1.0
+    clock = float(text.partition("--clock ")[2] or 1)
+    assert 0.1 < document["mfu"] <= document["hfu"] < 0.95 * clock
     assert document["mfu"] < document.get("mfu_palm", 1.0) <= 1

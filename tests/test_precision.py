@@ -24,6 +24,8 @@ from planner.estimate.memory.low_precision import copies_bytes
 from planner.estimate.sync import gathered_bytes
 from planner.formulas import casts
 from planner.inputs import catalog
+from planner.inputs.options import read_options
+from planner.inputs.scenario import resolve
 from planner.mechanisms.transpose_weights import TransposeWeights
 from planner.specs.adapters import AdapterSpec
 from planner.specs.base import PlanError
@@ -162,6 +164,17 @@ def test_weights_without_transposed_copies() -> None:
         (gemms, casts_), (others, more) = of_layer(cached), of_layer(again)
         assert gemms == pytest.approx(others)
         assert more - casts_ == pytest.approx(float(moved))
+
+
+@pytest.mark.parametrize(
+    ("precision", "gpu"), [("bf16", "h100"), ("fp8-blockwise", "h100"), ("fp8-delayed", "b200")]
+)
+def test_transposing_weights_is_refused_where_no_copy_is_kept(precision: str, gpu: str) -> None:
+    options = {"model": "qwen3-0.6b", "gpus": 8, "stack": "megatron-core"}
+    options["transpose_weights"] = True
+    with pytest.raises(PlanError, match="--transpose-weights: needs 8-bit weights"):
+        resolve(read_options({**options, "precision": precision, "gpu": gpu}))
+    resolve(read_options({**options, "precision": "fp8-delayed", "gpu": "h100"}))
 
 
 def test_what_activations_take() -> None:

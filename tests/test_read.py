@@ -302,6 +302,12 @@ def test_what_does_not_act_is_left_out_and_said() -> None:
     assert "cp_comm_type" not in plan.options
     assert plan.recipe.arguments["cp-comm-type"].use == "not understood"
     assert any(note.startswith("left out: --cp-comm-type") for note in plan.recipe.notes)
+    again = text.replace(
+        "seq_length: 8192", "seq_length: 8192\n  disable_parameter_transpose_cache: true"
+    )
+    plan = planned({"a.yaml": again}, {"gpu": "b200", "gpus": 16})
+    assert "transpose_weights" not in plan.options
+    assert any(note.startswith("left out: --transpose-weights") for note in plan.recipe.notes)
 
 
 def test_a_format_reads_what_it_writes() -> None:

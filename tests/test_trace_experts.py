@@ -16,9 +16,10 @@ from planner import api
 from planner.error import PlanError
 from planner.estimate import evaluate
 from planner.estimate.states import rank_parameters
+from planner.formulas.flops import core_pairs
 from planner.inputs import catalog
 from planner.specs.model import ModelSpec
-from planner.specs.parts import Stream, Traced
+from planner.specs.parts import Attended, Stream, Traced
 from planner.trace.options import TraceOptions
 
 _STREAM = Stream(32)
@@ -86,17 +87,16 @@ def _block(tmp_path: Path, body: str) -> tuple[ModelSpec, Traced]:
 @pytest.mark.oracle
 @pytest.mark.parametrize("how", ["grouped", "modules", "stacked", "every token"])
 def test_experts_follow_from_what_is_routed(tmp_path: Path, how: str) -> None:
-    """Two of four experts of width 64 for every token, in a grouped GEMM or in a loop."""
+    """Two of four experts of width 64 for every token, in a grouped GEMM or in a loop; or all of
+    them, side by side."""
     model, block = _block(tmp_path, EXPERTS.replace("HOW", repr(how)))
     moe = model.routed
-    if how == "every token":
-        assert moe is None
-        return
+    each = 4 if how == "every token" else 2
     assert moe is not None
-    assert (moe.experts, moe.experts_per_token, moe.ffn_hidden) == (4, 2, 64)
+    assert (moe.experts, moe.experts_per_token, moe.ffn_hidden) == (4, each, 64)
     assert (moe.gated, moe.latent, model.moe_layers) == (False, None, 2)
     routed = {(gemm.k, gemm.n, gemm.groups, str(gemm.rows)) for gemm in block.gemms if gemm.routed}
-    assert routed == {(32, 64, 4, "2*b*s"), (64, 32, 4, "2*b*s")}
+    assert routed == {(32, 64, 4, f"{each}*b*s"), (64, 32, 4, f"{each}*b*s")}
     weights = sum(x.count for x in block.tensors(_STREAM) if x.shard == "expert")
     assert weights == 4 * 2 * 32 * 64
     assert not block.meets()
@@ -284,6 +284,44 @@ def test_the_fullest_rank_of_experts_has_more_to_do() -> None:
     usual, full = (evaluate(each, c).time.components for each in (plan, fuller))
     for name in ("matmul", "memory_bound", "expert_parallel"):
         assert usual[name][0] < full[name][0]
+
+
+TEXT = {"heads": 16, "kv_heads": 16, "head_dim": 16, "split": True, "mask": "full"}
+
+
+def _beside(**spans: str) -> ModelSpec:
+    """The model whose blocks have one more attention."""
+    data = _experts().model_dump(mode="json")
+    data["parts"][0]["attention"].append({**TEXT, **spans})
+    return catalog.build(ModelSpec, data, "--model", "test")
+
+
+@pytest.mark.parametrize(
+    ("spans", "of_a_rank"),
+    [
+        ({"keys": "512"}, 1024 * 512),  # an image's tokens attend to a text
+        ({"queries": "s + 512", "keys": "s + 512"}, (1024 + 512) * (4096 + 512)),  # or join it
+        ({"queries": "512", "keys": "512", "groups": "3"}, 3 * 512 * 512),  # a tower of images
+    ],
+)
+def test_a_text_of_fixed_length_is_on_every_rank(spans: dict[str, str], of_a_rank: int) -> None:
+    """Ranks share the queries of the sequence, and send no keys of a text."""
+    model = _beside(**spans)
+    assert not model.traced[0].meets()
+    core = [x for x in model.traced[0].core() if isinstance(x, Attended)][-1]
+    assert core_pairs(core, 4096.0, 4.0) == of_a_rank
+    (plan, c), (usual, _) = (_layouts(x, [{"cp": 4}]) for x in (model, _experts()))
+    more, less = (evaluate(x, c).time.components for x in (plan, usual))
+    sent = [x["context_parallel"][0] for x in (more, less)]
+    assert sent[0] > 1.3 * sent[1] if "s" in spans["keys"] else sent[0] == sent[1]
+    assert more["attention"][0] > less["attention"][0]
+
+
+@pytest.mark.parametrize(
+    "spans", [{"groups": "s", "queries": "8", "keys": "8"}, {"keys": "2*s"}, {"queries": "512"}]
+)
+def test_other_attention_is_refused_with_its_block(spans: dict[str, str]) -> None:
+    assert "not over the s tokens of a sequence" in _beside(**spans).traced[0].meets()
 
 
 @pytest.mark.parametrize(

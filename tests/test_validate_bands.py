@@ -419,8 +419,7 @@ def test_shipped_bands_hold_what_they_promise() -> None:
     document = coverage()
     for name, value in document.left_out.items():
         assert 0.78 <= not_none(value.all.inside_frac) <= 0.9, name
-        # numbers of a GPU were chosen with its runs in view, so that bands of others hold more
-        assert 0.74 <= not_none(value.all.mean_of_suites) <= 0.88, name
+        assert 0.74 <= not_none(value.all.mean_of_suites) <= 0.87, name
     only = document.left_out["suites"]
     assert not_none(only.all.mean_of_suites) == pytest.approx(0.8, abs=0.03)
     assert not_none(only.all.score) < 0.92 * not_none(document.one_band.all.score)
@@ -436,8 +435,7 @@ def test_shipped_bands_hold_what_they_promise() -> None:
             (line.inside_frac, line.error),
             (line.mean_of_suites, line.error_of_suites),
         ):
-            # of some thirty shares that are right one lies beyond two standard errors by chance
-            assert not_none(share) == pytest.approx(0.8, abs=2.5 * not_none(error)), name
+            assert not_none(share) == pytest.approx(0.8, abs=2 * not_none(error)), name
 
 
 def test_the_error_of_a_share_by_hand() -> None:

@@ -52,23 +52,26 @@ def attention_forward_flop(
     return 2 * pairs * heads * (query_width + value_width)
 
 
-def core_pairs(core: Attended, seq_tokens: Array) -> Array:
-    """Query-key pairs of one head and sequence that the mask of a core leaves."""
+def core_pairs(core: Attended, seq_tokens: Array, ranks: Array = 1.0) -> Array:
+    """Query-key pairs of one head and sequence that the mask of a core leaves. ranks: of context
+    parallelism, who share the queries."""
     if core.keys is not None:
-        return seq_tokens * float(core.keys)
+        return seq_tokens * float(core.keys) / ranks
     if core.spans is not None:
         groups, queries, keys = core.spans.at(seq_tokens)
         window = np.minimum(float(core.window or np.inf), keys)
+        share = core.spans.at(seq_tokens, ranks)[1] / queries
         if core.mask == "full":
-            return groups * queries * window
-        return groups * causal_pairs(queries, window)
+            return groups * queries * window * share
+        return groups * causal_pairs(queries, window) * share
     s = np.minimum(seq_tokens / core.rate, float(core.chunk or np.inf))
     window = np.minimum(float(core.window or np.inf), s)
     pairs = causal_pairs(s, window)
     if core.mask == "full":  # as far ahead as back
         pairs = 2 * pairs
     pairs = pairs * (seq_tokens / s)
-    return pairs + causal_pairs(seq_tokens, float(core.near)) if core.near else pairs
+    pairs = pairs + causal_pairs(seq_tokens, float(core.near)) if core.near else pairs
+    return pairs / ranks
 
 
 def core_forward_flop(core: Core, seq_tokens: Array) -> Array:

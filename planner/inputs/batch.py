@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from planner.specs.capabilities import values
 from planner.specs.layers import of_samples, shared_heads
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
+from planner.specs.published import Published
 from planner.specs.stack import StackSpec
 from planner.units import show
 
@@ -109,12 +111,25 @@ def _of_fine_tuning(requests: Sequence[Options], model: ModelSpec, seq_len: int)
     ]
 
 
+@cache
+def published() -> dict[str, Published]:
+    """How models of the catalogue were trained, by their ids."""
+    tables = catalog.tables("models", "published").items()
+    return {name: Published.model_validate(table) for name, table in tables}
+
+
+def title_of(name: str) -> str:
+    """Title of a model of the catalogue."""
+    model = catalog.load("models", ModelSpec, name)
+    return model.title or model.name
+
+
+@cache
 def largest_published() -> tuple[str, int]:
     """The model of the catalogue that was trained with the largest batch, and its tokens."""
-    largest = max(
-        catalog.load_all("models", ModelSpec), key=lambda model: model.published.batch_tokens or 0.0
-    )
-    return largest.title or largest.name, int(largest.published.batch_tokens or 0)
+    tokens = {name: each.batch_tokens or 0.0 for name, each in published().items()}
+    largest = max(tokens, key=tokens.__getitem__)
+    return title_of(largest), int(tokens[largest])
 
 
 def _wanted(model: ModelSpec, seq_len: int) -> tuple[float, str, bool]:

@@ -400,6 +400,14 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
+def tables(kind: str, name: str) -> dict[str, dict[str, Any]]:
+    """This table, with those below it, of every profile that has it, by id. Reading all of every
+    profile takes a second."""
+    header = re.compile(rf"^\[{re.escape(name)}(?:\.[^\]]*)?\]\n(?:(?!\[).*\n?)*", re.MULTILINE)
+    parts = {key: "".join(header.findall(_text(path))) for key, path in profiles(kind).items()}
+    return {key: readers.read_toml(part)[name] for key, part in parts.items() if part}
+
+
 def load_all(kind: str, spec: type[S]) -> list[S]:
     """Every shipped profile of one kind, sorted by id."""
     return [load(kind, spec, name) for name in ids(kind)]

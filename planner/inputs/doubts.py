@@ -13,7 +13,7 @@ from functools import cache
 from planner.formulas import critical_batch, run_level
 from planner.formulas.params import active_parameter_count
 from planner.inputs import catalog
-from planner.inputs.batch import largest_published
+from planner.inputs.batch import largest_published, published, title_of
 from planner.inputs.prices import depreciation, prices
 from planner.inputs.run import storages
 from planner.ledger import first
@@ -151,13 +151,13 @@ def _steps(request: Request) -> str | None:
 def _longest_published() -> tuple[str, float] | None:
     """The model of the catalogue whose run had the most steps, and their number; None: no run is
     published."""
-    known = [(model, model.published.run) for model in catalog.load_all("models", ModelSpec)]
     steps = {
-        model.title or model.name: run.tokens / model.published.batch_tokens
-        for model, run in known
-        if run is not None and run.tokens and model.published.batch_tokens
+        name: each.run.tokens / each.batch_tokens
+        for name, each in published().items()
+        if each.run is not None and each.run.tokens and each.batch_tokens
     }
-    return max(steps.items(), key=lambda pair: pair[1], default=None)
+    name, most = max(steps.items(), key=lambda pair: pair[1], default=("", 0.0))
+    return (title_of(name), most) if steps else None
 
 
 def _tokens(request: Request) -> str | None:
@@ -329,8 +329,7 @@ def _network(request: OfCluster) -> str | None:
 def _node(request: OfCluster) -> str | None:
     """GPUs of the job given as GPUs of a node."""
     each, options = request.cluster.gpus_per_node, request.options
-    most = _largest_node()
-    if options.gpus_per_node is None or each <= most:
+    if options.gpus_per_node is None or each <= (most := _largest_node()):
         return None
     usual = request.cluster.gpu.node.gpus_per_node
     return (
@@ -396,7 +395,18 @@ def _usual_nic(gpu: str) -> float:
     return float(known[gpu].node.nic_bandwidth) if gpu in known else 0.0
 
 
-_OF_WORK: tuple[Callable[[Request], str | None], ...] = (_batch, _steps, _tokens, _sequence)
+def _left_out(request: Request) -> str | None:
+    """A model that is planned in part."""
+    return f"--model is {left}" if (left := request.model.left_out) else None
+
+
+_OF_WORK: tuple[Callable[[Request], str | None], ...] = (
+    _left_out,
+    _batch,
+    _steps,
+    _tokens,
+    _sequence,
+)
 _OF_CLUSTER: tuple[Callable[[OfCluster], str | None], ...] = (
     _few_tokens,
     _failures,

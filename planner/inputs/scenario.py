@@ -29,7 +29,7 @@ from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT, MECHANISMS, Filled, Options, Origin, rows
 from planner.specs.options.numbers import number
 from planner.specs.pipeline_layout import pipeline_layout
-from planner.specs.plan import Plan
+from planner.specs.plan import Plan, SoftwareChoice
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec, scores_on_chip
 from planner.units import in_unit
@@ -226,18 +226,20 @@ def plans_of(
         check_optimizer(plan)
         for each in mechanisms:
             each.check(plan)
-        plan = plan.model_copy(update={"training": _kernels(plan, options)})
-        return plan.model_copy(update={"free": free_choices(options, plan)})
+        return plan.model_copy(update={"training": _kernels(plan, options)})
 
     def runs(stack: StackSpec) -> bool:
         return possible(plan_of(stack, options.zero), options)
 
-    plans = []
+    plans, free = [], dict[str, tuple[SoftwareChoice, ...]]()
     for name, zero in on_chip(options, cluster.gpu):
         stack = stack_spec(name, calibration)
         if refused := refusal(stack, options, runs):
             raise refused
-        plans.append(plan_of(stack, zero))
+        plan = plan_of(stack, zero)
+        if name not in free:  # the same at every ZeRO stage
+            free[name] = free_choices(options, plan)
+        plans.append(plan.model_copy(update={"free": free[name]}))
     return tuple(plans)
 
 

@@ -4,13 +4,17 @@ units multiply one layout: the backward pass of every micro-batch makes them aga
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from planner.error import PlanError
 from planner.specs.mechanism import Mechanism, Needed
 from planner.specs.options.layout import SearchOptions
 from planner.specs.options.record import Record
 from planner.specs.options.row import option
 from planner.specs.options.verbs import METHODS, OF_METHODS
+
+if TYPE_CHECKING:
+    from planner.specs.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,16 @@ class TransposeWeights(Mechanism):
     @classmethod
     def of(cls, options: TransposeWeightsOptions) -> TransposeWeights | None:
         return cls() if options.transpose_weights else None
+
+    def check(self, plan: Plan) -> None:
+        recipe, gpu = plan.recipe, plan.cluster.gpu
+        if recipe is None or not recipe.transposes(gpu.architecture):
+            remedy = (
+                "needs 8-bit weights with one scale per tensor on Hopper or Ada (--precision"
+                f" fp8-delayed, fp8-tensorwise); {plan.precision} on {gpu.title} keeps no"
+                " transposed copies of them; leave it out"
+            )
+            raise PlanError("--transpose-weights", None, remedy)
 
     def transposes_again(self) -> bool:
         return True

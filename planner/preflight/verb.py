@@ -13,7 +13,7 @@ from planner.preflight.node import Gpu, Node
 from planner.specs.documents.estimate import Estimate
 from planner.specs.hardware import GpuSpec
 from planner.specs.options import Given
-from planner.units import show
+from planner.units import chance_text, show
 from planner.verbs.estimate import estimate
 from planner.views.view import Block, View
 
@@ -43,7 +43,7 @@ def _fits(plan: Estimate) -> Iterator[Check]:
         "plan",
         "ok" if memory.fits else "failed",
         f"{show(memory.capacity_bytes, 'B')} per GPU as its profile has it",
-        f"{show(memory.device_bytes, 'B')}, fits with a chance of {memory.fit_chance:.0%}",
+        f"{show(memory.device_bytes, 'B')}, fits with a chance of {chance_text(memory.fit_chance)}",
         "" if memory.fits else "dpplan estimate with the same options says what would fit",
     )
 

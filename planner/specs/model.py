@@ -93,6 +93,7 @@ class ModelSpec(Shape):
     # matrices that its published code keeps as one each: an adapter of them is one, too
     joint: tuple[Literal["qkv", "gate"], ...] = Field(default=(), strict=False)
     holds: tuple[Held, ...] = Field(default=(), strict=False)  # what its published code does
+    left_out: str = Field(default="", max_length=500)  # of what it was read from, as a sentence
     published: Published = Field(default_factory=Published)  # how its authors trained it
 
     @classmethod

@@ -96,7 +96,8 @@ def gemm_sizes(name: str, args: tuple[Any, ...]) -> dict[str, int]:
     """Rows, inner width, columns and matrices side by side of a product."""
     left, right = (args[1], args[2]) if name == "addmm" else (args[0], args[1])
     groups = right.shape[0] if right.dim() == _STACKED else 1
-    return {"m": left.shape[-2], "k": left.shape[-1], "n": right.shape[-1], "groups": groups}
+    rows = math.prod(left.shape[:-1])
+    return {"m": rows, "k": left.shape[-1], "n": right.shape[-1], "groups": groups}
 
 
 _STACKED = 3  # dimensions of matrices side by side

@@ -12,7 +12,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
+
+from planner.trace.processors import MASKS, processed
+from planner.trace.values import tensors_of
 
 LONGEST = 2048  # tokens that are traced of a class of transformers
 _SECONDS, _RATE = 10, 16_000  # of sound, where no configuration says how much
@@ -23,6 +27,7 @@ _TILES = 5  # of an image cut into tiles: a whole one and four quarters
 _ROOM = 256  # least number of text tokens traced beside image tokens
 _IMAGE = ("image_token_id", "image_token_index", "img_token_id", "image_patch_id")
 _AUDIO = ("audio_token_id", "audio_token_index", "audio_tok_id")
+_STARTS = {"image": ("vision_start_token_id",), "audio": ("audio_start_token_id",)}
 Given = dict[str, Any]
 Words = Callable[[int, int], torch.Tensor]  # token ids of samples and tokens
 
@@ -41,6 +46,7 @@ class Inputs:
     least: int = 0
     sample: str = ""
     images: int | None = None  # tokens of the image that a sample has beside its text
+    stride: int | None = None  # tokens of a turn of a loop over the sequence
 
 
 def inputs_of(module: nn.Module, config: Any) -> Inputs:
@@ -59,14 +65,52 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
     known = [_number(x, "max_position_embeddings", "max_target_positions") for x in (sub, *pair)]
     positions = min((x for x in known if x), default=LONGEST)
 
-    def words(given: Callable[[int], Given], ids: Words) -> tuple[Callable[[int, int], Given], int]:
-        return _with_words(module, config, names, given, ids if text else None, decoder)
+    def words(
+        given: Callable[[int], Given], ids: Words | None, framed: bool = False, mask: bool = False
+    ) -> tuple[Callable[[int, int], Given], int]:
+        reads = names if mask else names - {"attention_mask", "image_attention_mask"}
+        text_of = ids if text else None
+        return _with_words(module, config, reads, given, text_of, decoder, framed)
 
     ways = [functools.partial(words, ids=ids) for ids in _ids(config)]
+    ways += [functools.partial(words, ids=_words, framed=True)]
+    ways += [functools.partial(words, ids=_words, mask=True)]
+    ways += [functools.partial(words, ids=None)] * decoder  # features in place of words
     make, least = _suits(module, media, ways, min(positions, _ROOM))
     length = min(positions, max(LONGEST, least + _ROOM))
     pictured = text and "pixel_values" in make(1, length)
-    return Inputs(make, length, positions, least, images=least if pictured else None)
+    images = least if pictured else None
+    stride = _stride(module, make, least) if length >= least + _PROBED[-1] else None
+    return Inputs(make, length, positions, least, images=images, stride=stride)
+
+
+_PROBED = 128, 192  # tokens beside an image's: more than a chunk, and a chunk more
+_CHUNK, _TURN = 64, 8  # tokens of a stride where operators are run for chunks, and for tokens
+
+
+class _Counted(TorchDispatchMode):
+    """Counts operators that run and give neither indices nor masks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.count += any(x.is_floating_point() for x in tensors_of(result))
+        return result
+
+
+def _stride(module: nn.Module, make: Callable[[int, int], Given], least: int) -> int | None:
+    """Tokens by which lengths may differ where code loops over tokens or chunks of them, whose
+    operators grow with the length; None where it does not."""
+    counts = list[int]()
+    for tokens in _PROBED:
+        with torch.no_grad(), _Counted() as counted:
+            module(**make(2, least + tokens))
+        counts.append(counted.count)
+    more = counts[1] - counts[0]
+    return None if more <= 0 else _TURN if more >= _PROBED[1] - _PROBED[0] else _CHUNK
 
 
 def _suits(
@@ -141,22 +185,23 @@ def _with_words(
     media: Callable[[int], Given],
     text: Words | None,
     decoder: bool,
+    framed: bool = False,
 ) -> tuple[Callable[[int, int], Given], int]:
-    """Inputs with token ids: placeholders of a sample's images and sounds, then words."""
-    places = list[tuple[int, int]]()  # token id, tokens
+    """Inputs with token ids: placeholders of a sample's images and sounds, then words. framed: a
+    token of their start before the placeholders, and a word after them."""
+    places = list[int]()
     for kind, ids in (("image", _IMAGE), ("audio", _AUDIO)):
         token = _number(config, *ids)
         given = media(1)
-        if token is not None and given:
-            places.append((token, _features(module, kind, given)))
-    places = [(token, count) for token, count in places if count]
-    least = sum(count for _, count in places)
+        if token is not None and given and (count := _features(module, kind, given)):
+            start = _number(config, *_STARTS[kind]) if framed else None
+            places += [token] * count if start is None else [start, *[token] * count, 0]
+    least = len(places)
 
     def make(batch: int, length: int) -> Given:
-        row = [token for token, count in places for _ in range(count)]
-        row += [0] * (length - len(row))
+        row = places + [0] * (length - least)
         kinds = [0 if x == 0 else 1 for x in row]
-        out = media(batch)
+        out = _as_long(config, media(batch), batch, length)
         if text:
             ids = torch.tensor([row] * batch) if places else text(batch, length)
             out["input_ids"] = ids
@@ -165,6 +210,10 @@ def _with_words(
                     out[name] = torch.tensor([kinds] * batch)
         if decoder:
             out["decoder_input_ids"] = _words(batch, length)
+        if "attention_mask" in names:
+            out["attention_mask"] = torch.ones(batch, length, dtype=torch.long)
+        if "image_attention_mask" in names:
+            out["image_attention_mask"] = torch.ones(batch, length, 1, dtype=torch.long)
         if "bbox" in names and text:
             out["bbox"] = torch.zeros(batch, length, 4, dtype=torch.long)
         return out
@@ -172,22 +221,45 @@ def _with_words(
     return make, least
 
 
+def _as_long(config: Any, given: Given, batch: int, length: int) -> Given:
+    """Spectra as long as the text, where their tokens are added to the text's."""
+    frames = _number(config, "audio_length_per_tok")
+    if frames is None or "input_features" not in given:
+        return given
+    bands = given["input_features"].shape[1]
+    return given | {"input_features": torch.randn(batch, bands, frames * length)}
+
+
+def _by_length(module: nn.Module, given: Given) -> int:
+    """Tokens of a sample's sounds, as the tower's rule says."""
+    rules = (getattr(x, "_get_feat_extract_output_lengths", None) for x in module.modules())
+    rule = next((x for x in rules if x is not None), None)
+    mask = next((given[x] for x in MASKS if x in given), None)
+    if rule is None or mask is None:
+        return 0
+    counts = rule(mask.sum(-1))
+    return int((counts[-1] if isinstance(counts, tuple) else counts).sum())
+
+
 def _features(module: nn.Module, kind: str, given: Given) -> int:
     """Tokens of a sample's images or sounds, as the model's own tower gives them."""
-    get, given = next(
+    get, words = next(
         (
-            (function, words)
+            (function, taken)
             for owner in (getattr(module, "model", None), module)
             if (function := getattr(owner, f"get_{kind}_features", None)) is not None
-            and (words := _taken(function, given))
+            and (taken := _taken(function, given))
         ),
         (None, {}),
     )
-    if get is None:
-        return 0
+    if get is None or "input_ids" in _needed(get):
+        return _by_length(module, given) if kind == "audio" else 0
     with torch.no_grad():
-        out = get(**given)
+        out = get(**words)
+    # several layers of the language model read features; the first layer's are taken
+    stacked = getattr(out, "deepstack_features", None) or [None]
     pooled = getattr(out, "pooler_output", None)
+    pooled = stacked[0] if pooled is None else pooled
     out = out if pooled is None else pooled
     out = getattr(out, "last_hidden_state", out)
     tensors = [x for x in tree_iter(out) if isinstance(x, torch.Tensor) and x.is_floating_point()]
@@ -200,6 +272,12 @@ def _taken(function: Callable[..., Any], given: Given) -> Given:
     return {name: value for name, value in given.items() if name in takes}
 
 
+def _needed(function: Callable[..., Any]) -> set[str]:
+    """Parameters of a function without a default."""
+    parameters = inspect.signature(function).parameters.values()
+    return {x.name for x in parameters if x.default is x.empty}
+
+
 # ---------------------------------------------------------------------------- images and sounds
 
 
@@ -209,10 +287,12 @@ def _media(config: Any, names: set[str], main: str) -> Iterator[Callable[[int], 
         yield from _clips(config)
     elif "pixel_values" in names:
         yield from _images(config, names)
-    elif "input_features" in names or "audio_features" in names:
-        yield from _spectra(config, names)
-    elif "input_values" in names:
-        yield from _sounds(config, names)
+    else:
+        if "input_features" in names or "audio_features" in names:
+            yield from _spectra(config, names)
+        if "input_values" in names:
+            yield from _sounds(config, names)
+    yield from processed(config, _tower(config), names)
 
 
 def _part(config: Any, *names: str) -> Any:
@@ -224,6 +304,11 @@ def _part(config: Any, *names: str) -> Any:
     return config
 
 
+def _tower(config: Any) -> Any:
+    """The configuration of the images' tower."""
+    return _part(config, "vision_config", "vision_encoder_config", "backbone_config", "encoder")
+
+
 def _sides(config: Any) -> tuple[int, int]:
     side = getattr(config, "image_size", None) or getattr(config, "img_size", None) or _SIDE
     if isinstance(side, dict):
@@ -233,7 +318,7 @@ def _sides(config: Any) -> tuple[int, int]:
 
 
 def _images(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
-    vision = _part(config, "vision_config", "vision_encoder_config", "backbone_config", "encoder")
+    vision = _tower(config)
     height, width = _sides(vision)
     channels = _number(vision, "num_channels", "in_channels", "in_chans") or 3
     patch = getattr(vision, "model_patch_size", None) or getattr(vision, "patch_size", None) or 16
@@ -348,7 +433,7 @@ def _spectra(config: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
     channels = _number(audio, "input_channels") or 1
     frames = min(2 * (_number(audio, "max_source_positions") or _FRAMES // 2), _MOST_FRAMES)
     name = "input_features" if "input_features" in names else "audio_features"
-    masks = [x for x in ("feature_attention_mask", "input_features_mask") if x in names]
+    masks = [x for x in MASKS if x in names]
 
     def of(*shape: int, masked: bool = True) -> Callable[[int], Given]:
         def make(b: int) -> Given:

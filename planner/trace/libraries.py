@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -43,7 +44,9 @@ def torchvision(name: str) -> Target:
     library = imported("torchvision")
     if name not in library.models.list_models():
         raise TraceError(f"torchvision has no model {name!r}")
-    module = library.models.get_model(name, weights=None)
+    builder = library.models.get_model_builder(name)
+    takes = {"weights", "weights_backbone"} & set(inspect.signature(builder).parameters)
+    module = builder(**dict.fromkeys(takes))
     source = f"traced from torchvision {library.__version__}, {name}"
     if ".video" in type(module).__module__:
         clips = _CLIP

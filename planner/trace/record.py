@@ -64,6 +64,7 @@ class Recorder(TorchDispatchMode):
         # sources of what a call writes, and whether it is copies of tokens, by its identity
         self.made_of: dict[int, tuple[Sources, bool]] = {}
         self.alive: list[Any] = []  # memory of tensors, lest another one comes to lie there
+        self.choices: set[tuple[int, int]] = set()  # regions with routers, and their experts
 
     # ------------------------------------------------------------------------------- modules
 
@@ -133,7 +134,6 @@ class Recorder(TorchDispatchMode):
             return device_of(args[0])
         result = func(*args, **(kwargs or {}))
         name = func._schema.name.partition("::")[2]
-        kind = classes.kind_of(name)
         inputs, outputs = tensors_of(args, kwargs), tensors_of(result)
         if not outputs:
             return result
@@ -146,7 +146,7 @@ class Recorder(TorchDispatchMode):
         backward = self.backwards
         labels: Any = {} if node is None else node.metadata
         region = self._region() if node is None else labels.get(_LABEL, self.regions_last)
-        given = routes.arguments(func, args, kwargs)
+        kind, given = self._kind(region, name, args), routes.arguments(func, args, kwargs)
         self._acts_along(region, name, given, inputs, outputs)
         if not fresh and not writes:
             return result  # a view
@@ -155,11 +155,11 @@ class Recorder(TorchDispatchMode):
             self.chained_in = (region, backward) if kind in FUSABLE else (-1, False)
             if kind in FUSABLE:
                 self.chains[self.chain] = Chain(region, backward)
-        sources = self._sources(region, name, args, inputs)
+        sources = self._sources(region, name, kind, args, inputs)
         known = [(x, self._storage(x)) for x in inputs]
         reads = [(self._source(region, x), tuple(x.shape)) for x in inputs]
         read, written = self._moved(region, inputs, fresh or outputs, bool(kind), sources)
-        copied = self._routed(name, given, known, fresh or outputs)
+        copied = self._routed(region, name, kind, given, known, fresh or outputs)
         if name == "_to_copy" and (weight := self._weight(args)):  # autocast: a weight in 16 bit
             self.weights[outputs[0].untyped_storage()._cdata] = weight
             return result  # counted by the stack, with all weights
@@ -189,10 +189,23 @@ class Recorder(TorchDispatchMode):
             return NO_SOURCE
         return storage.sources if storage.region == region else frozenset([STREAM])
 
-    def _sources(self, region: int, name: str, args: Any, inputs: list[torch.Tensor]) -> Sources:
+    def _kind(self, region: int, name: str, args: Any) -> str:
+        """Class of an operator. A product of all tokens with a weight for each expert of the
+        block's router is a GEMM of experts."""
+        of_experts = (
+            name == "bmm"
+            and not self.backwards
+            and (region, args[1].shape[0]) in self.choices
+            and self._weight(args[1:2])
+        )
+        return GEMM if of_experts else classes.kind_of(name)
+
+    def _sources(
+        self, region: int, name: str, kind: str, args: Any, inputs: list[torch.Tensor]
+    ) -> Sources:
         """Sources of what an operator writes. A GEMM with a weight is a source of its own."""
         read = NO_SOURCE.union(*(self._source(region, x) for x in inputs))
-        if name not in ("mm", "addmm", "_grouped_mm", "embedding", "convolution"):
+        if kind != GEMM and name not in ("embedding", "convolution"):
             return read
         weight = self._weight(args)
         if self.backwards:  # of weights: no activation
@@ -231,7 +244,9 @@ class Recorder(TorchDispatchMode):
 
     def _routed(
         self,
+        region: int,
         name: str,
+        kind: str,
         given: dict[str, Any],
         known: list[tuple[torch.Tensor, Storage]],
         outputs: list[torch.Tensor],
@@ -239,6 +254,10 @@ class Recorder(TorchDispatchMode):
         """Marks outputs that follow from a router's choice, or are copies of tokens; returns
         whether any is copies. known: inputs, and their memory."""
         chosen, rows = routes.routed(name, given, known, outputs)
+        if experts := routes.chooses(name, known):
+            self.choices.add((region, experts))
+        if name == "bmm" and kind == GEMM:
+            rows = known[0][1].copies = math.prod(outputs[0].shape[:2])
         for x in outputs:
             storage = self._storage(x)
             counts = not x.is_floating_point()

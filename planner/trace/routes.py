@@ -107,6 +107,12 @@ def routed(
     return chosen, 0 if others else rows
 
 
+def chooses(name: str, read: list[tuple[torch.Tensor, Storage]]) -> int:
+    """How many experts a router chooses among; 0 for other operators."""
+    router = name in _CHOICES and read[0][1].sources and read[0][0].dim()
+    return read[0][0].shape[-1] if router else 0
+
+
 def by_index(name: str, given: dict[str, Any]) -> list[torch.Tensor]:
     """Tensors that say which rows an operator takes."""
     if name not in _BY_INDEX:

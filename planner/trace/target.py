@@ -18,6 +18,8 @@ class Target:
     length: int | None = None  # tokens that are traced at most; None: there are none
     positions: int = 1  # tokens that it reads at most
     least: int = 0  # tokens of a sample's images and sounds, which any length has
+    chunk: int = 256  # tokens by which traced lengths differ at least, if there is room
+    stride: int | None = None  # the same where code loops over tokens, of any room
     images: int | None = None  # tokens of the image of a sample beside its text
     title: str = ""
     source: str = ""

@@ -26,6 +26,7 @@ from planner.trace import libraries
 from planner.trace.aggregate import TraceError
 from planner.trace.inputs import Inputs, inputs_of, with_placeholders
 from planner.trace.kernels import WORDS, register
+from planner.trace.mamba import with_kernels
 from planner.trace.target import Target
 
 _LENGTH = 1024  # tokens, where a function has no default
@@ -171,8 +172,7 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
     """The model of a configuration of transformers, by the class that it names."""
     transformers = libraries.imported("transformers")
     named = [x for x in config.architectures or () if hasattr(transformers, x)]
-    config.use_cache = False
-    _without_chance(config)
+    _for_training(config)
     if named:
         model_class = getattr(transformers, named[0])
     else:
@@ -193,8 +193,7 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
         parts = (
             getattr(config, name, None) for name in ("text_config", "decoder", "vision_config")
         )
-        config = next((x for x in parts if isinstance(x, its_config)), config)  # of only a part
-        config.use_cache = False
+        config = next((x for x in parts if isinstance(x, its_config)), config)  # of a single part
     register()
     module, given = _running(config, model_class)
     return Target(
@@ -202,6 +201,7 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
         length=given.length,
         positions=given.positions,
         least=given.least,
+        stride=given.stride,
         title=model_class.__name__ if model_class is not None else config.model_type,
         source=source or f"traced from transformers {transformers.__version__}",
         sample=given.sample,
@@ -209,16 +209,17 @@ def of_config(config: Any, trust: bool = False, source: str = "") -> Target:
     )
 
 
-def _without_chance(config: Any) -> None:
-    """Counts layers that are left out by chance, here and in parts, and draws no masks of sound,
-    which cost nothing beside a layer."""
+def _for_training(config: Any) -> None:
+    """Counts layers that are left out by chance, here and in parts, draws no masks of sound, which
+    cost nothing beside a layer, and keeps no keys for words that are not trained on."""
+    config.use_cache = False
     for key, value in list(vars(config).items()):
         if key.endswith("layerdrop"):
             setattr(config, key, 0.0)
-        elif key == "apply_spec_augment":
+        elif key in ("apply_spec_augment", "mask_time_prob"):
             config.apply_spec_augment = False
         elif hasattr(value, "sub_configs"):
-            _without_chance(value)
+            _for_training(value)
 
 
 def _running(config: Any, model_class: Any) -> tuple[nn.Module, Inputs]:
@@ -246,6 +247,7 @@ def _running(config: Any, model_class: Any) -> tuple[nn.Module, Inputs]:
                 error = refused
                 continue
             module.tie_weights()
+            with_kernels(module)
             try:
                 return module, inputs_of(module, written)
             except Exception as refused:

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._pytree import tree_iter, tree_map
 
 _MOST = 1 << 22  # elements of a tensor whose values are followed
-_MOST_BYTES = 8 * _MOST  # of its memory
+_MOST_BYTES = 16 * _MOST  # of its memory
 _MOST_SPREAD = 1 << 27  # elements, where many of them lie in the same memory
 _RANDOM = ("rand", "normal", "uniform", "bernoulli", "dropout", "multinomial", "empty")
 _EMPTY = ("empty", "new_empty", "empty_like")
@@ -37,18 +37,25 @@ DEVICE = torch.ops.prim.device.default
 @contextlib.contextmanager
 def shapes() -> Iterator[FakeTensorMode]:
     """Tensors without data are made inside, with the values of small ones."""
-    tensor = torch.tensor
+    tensor, written = torch.tensor, FakeTensor.__format__
 
     def of_values(data: Any, **kwargs: Any) -> torch.Tensor:
         """torch.tensor of lists in which tensors with known values stand for numbers."""
         return tensor(_numbers(data), **kwargs)
 
+    def as_number(x: FakeTensor, spec: str) -> str:
+        """A number in a text, such as the name of a module, as torch writes those with data."""
+        known = not x.dim() and getattr(x, _REAL, None) is not None
+        return format(x.item(), spec) if known else written(x, spec)
+
     with _Values(allow_non_fake_inputs=True) as fake:
         setattr(torch, "tensor", of_values)  # noqa: B010
+        setattr(FakeTensor, "__format__", as_number)  # noqa: B010
         try:
             yield fake
         finally:
             setattr(torch, "tensor", tensor)  # noqa: B010
+            setattr(FakeTensor, "__format__", written)  # noqa: B010
 
 
 def tensors_of(*trees: Any) -> list[torch.Tensor]:
@@ -160,7 +167,7 @@ class _Values(FakeTensorMode):
         tensors = tensors_of(args, kwargs)
         if any(x.requires_grad or self._value(x) is None for x in tensors):
             return None
-        if not tensors and not _is_small(args, kwargs):
+        if not tensors and not _is_small(name, args, kwargs):
             return None
 
         def valued(tree: Any) -> Any:
@@ -236,12 +243,15 @@ class _Values(FakeTensorMode):
                     self.lost[storage._cdata] = storage
 
 
-def _is_small(args: Any, kwargs: Any) -> bool:
+_FILLED = {"full": 1, "scalar_tensor": 0}  # arguments that are sizes, before a value
+
+
+def _is_small(name: str, args: Any, kwargs: Any) -> bool:
     """Whether a constructor without inputs makes few elements on a CPU."""
     device = kwargs.get("device")
     if device is not None and torch.device(device).type != "cpu":
         return False
-    numbers = [x for x in tree_iter(args) if isinstance(x, int | float)]
+    numbers = [x for x in tree_iter(args[: _FILLED.get(name)]) if isinstance(x, int | float)]
     count = 1.0
     for number in numbers:
         count *= max(abs(float(number)), 1.0)

@@ -92,10 +92,28 @@ def _sizes(
     *fitted, last = batches
     if traced.length is None:
         return [(b, 1) for b in batches], fit.powers_of(1, len(fitted))
-    quarter = max((traced.length - traced.least) // 4, 2)
-    lengths = [traced.least + i * quarter for i in range(1, 5)]
-    sizes = [(b, s) for b in fitted for s in lengths[:3]]
-    return [*sizes, (last, lengths[3])], fit.powers_of(3, len(fitted))
+    *shorter, longest = lengths(traced)
+    sizes = [(b, s) for b in fitted for s in shorter]
+    return [*sizes, (last, longest)], fit.powers_of(3, len(fitted))
+
+
+_CHUNK = 64  # tokens of a chunk of most scans, which pad what is left over
+
+
+def lengths(traced: Target) -> list[int]:
+    """Four lengths of a sequence in equal steps, of whole chunks where there is room; short ones
+    where the code runs operators for each of them."""
+    assert traced.length is not None
+    if traced.stride is not None:
+        start = -(-traced.least // traced.stride) * traced.stride + traced.stride
+        return [start + i * traced.stride for i in range(1, 5)]
+    for chunk in (traced.chunk, _CHUNK):
+        start = -(-traced.least // chunk) * chunk
+        if step := (traced.length - start) // 4 // chunk * chunk:
+            break
+    else:
+        start, step = traced.least, max((traced.length - traced.least) // 4, 2)
+    return [start + i * step for i in range(1, 5)]
 
 
 def trace(traced: Target, autocast: bool = False, frozen: bool = True) -> dict[str, Any]:
@@ -121,10 +139,10 @@ _STEP = 128  # tokens, of which kernels count multiples
 def _shorter(traced: Target) -> Target | None:
     """The target at other lengths: where keys are as many as channels, a softmax over keys looks
     like one over channels."""
-    if traced.length is None:
+    if traced.length is None or traced.stride is not None:
         return None
     room = (traced.length - traced.least) * 7 // 8 // _STEP * _STEP
-    return replace(traced, length=traced.least + room) if room else None
+    return replace(traced, length=traced.least + room, chunk=_CHUNK) if room else None
 
 
 def _traced(

@@ -33,10 +33,10 @@ export function drawn(query) {
   write(EDGE, 166, 20, "#565d68", shown(".badge > span"));
   [...document.querySelectorAll("#answer .card")].slice(0, 8).forEach((card, i) => {
     const [x, y] = [EDGE + (i % 4) * 272, 232 + Math.floor(i / 4) * 128];
-    const textOf = (selector) => card.querySelector(selector)?.textContent.trim().replace(/\s+/g, " ") ?? "";
-    write(x, y, 18, "#565d68", textOf(".label"));
-    write(x, y + 38, 27, "#1c2026", textOf("data"), 700);
-    write(x, y + 62, 14, "#565d68", textOf(".range"));
+    const content = (selector) => card.querySelector(selector)?.textContent.trim().replace(/\s+/g, " ") ?? "";
+    write(x, y, 18, "#565d68", content(".label"));
+    write(x, y + 38, 27, "#1c2026", content("data"), 700);
+    write(x, y + 62, 14, "#565d68", content(".range"));
   });
   lines(`${text("layout")}: ${shown("#layout-text")}`, 110).slice(0, 2).forEach((line, i) => write(EDGE, 502 + i * 26, 19, "#1c2026", line));
   lines(shown(".basis").split(". ")[0], 120).slice(0, 2).forEach((line, i) => write(EDGE, 556 + i * 22, 15, "#565d68", line));

@@ -57,7 +57,7 @@ function shown(rest) {
 
 function arrived(page, before, push) {
   const next = page.querySelector(".tab-form");
-  if (!next) { // a page that gives the reason
+  if (!next) { // the page itself says why an answer is missing
     document.getElementById("found")?.replaceChildren(...page.querySelector("#main").childNodes);
     return;
   }

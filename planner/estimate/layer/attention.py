@@ -96,7 +96,7 @@ def _sparse_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> Bot
         heads = core.heads / shape.tp
         paid = flops.attention_forward_flop(slots, heads, float(core.absorbed), 0.0)
         return mixers.sparse_attention_s(m, architecture, paid)
-    pairs = flops.core_pairs(core, s) * shape.micro_batch / shape.cp
+    pairs = flops.core_pairs(core, s, shape.cp) * shape.micro_batch
     chosen = min(float(core.chosen), keys)
     choosing = queries * (1 - chosen / keys)
     return mixers.sparse_index_s(m, architecture, pairs, flop, choosing, chosen)
@@ -105,7 +105,7 @@ def _sparse_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> Bot
 def _flash_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> BothWays[Array]:
     """Fused kernels, one for each block of a ring, over the pairs that masks and packed documents
     leave."""
-    calls = context.ring_ranks(shape)
+    calls = context.blocks_of(shape, core)
     filled = 1.0 if "attention_shape" in m.without else _filled_frac(shape, m, core, calls)
 
     def kernel_s(flop: Array, launches: float, frac: Array, half: Array) -> Array:
@@ -138,7 +138,7 @@ def _shape_frac(shape: LayerShape, m: Machine, core: Attended, half: Array) -> A
     if core.spans is not None:
         s = core.spans.at(s)[2]
     s = s * (2.0 if core.mask == "full" else 1.0)  # rates are known by causal lengths
-    block = context.block_tokens(shape, s)
+    block = context.block_tokens(shape, core, s)
     limit = min(float(core.window or np.inf), float(core.chunk or np.inf))
     short = np.minimum(limit, s)
     return kernels.attention_shape_frac(
@@ -155,6 +155,8 @@ def _filled_frac(shape: LayerShape, m: Machine, core: Attended, blocks: Array) -
     if core.spans is not None:
         groups, length, _ = core.spans.at(length)
         sequences = sequences * groups
+        if not core.spans.queries.power:  # every rank has all
+            ways = context.Split(np.ones_like(ways.heads), np.ones_like(ways.tokens))
     pieces = sequences * core.heads / (shape.tp * ways.heads)
     return kernels.filled_frac(pieces, length / blocks, ways.tokens / blocks, m.compute_units)
 
@@ -164,18 +166,17 @@ def _scores_s(shape: LayerShape, m: Machine, core: Attended) -> BothWays[Array]:
     plan = shape.plan
     s, qk = shape.length, float(core.query_width)
     keys = s if core.keys is None else float(core.keys)
-    batch = shape.micro_batch * core.heads / shape.tp
+    batch, rows = shape.micro_batch * core.heads / shape.tp, s / shape.cp
     if core.spans is not None:
-        groups, s, keys = core.spans.at(s)
+        groups, rows, keys = core.spans.at(s, shape.cp)
         batch = batch * groups
-    rows = s / shape.cp
     width = plan.training.element_bytes
     alignment = kernels.alignment_frac(keys, qk, width, m.vector_rate / m.wide_rate)
     gemms = gemm_s(plan, m, rows, keys, qk, batch, alignment=alignment) + gemm_s(
         plan, m, rows, qk, keys, batch, alignment=alignment
     )
     slower = _EAGER if plan.attention == "eager" or core.biased else 1.0
-    scores = batch * s * keys / shape.cp
+    scores = batch * rows * keys
 
     def softmax(bytes_each: float) -> Array:
         return stream_s(plan, m, bytes_each * slower * scores, _SOFTMAX_KERNELS * slower)

@@ -80,10 +80,15 @@ def _heads_of_hybrid(plan: Plan, tp: Array, cp: Array) -> Array:
     return 1.0 * np.gcd(shared, room)
 
 
-def block_tokens(shape: LayerShape, tokens: float) -> Array:
+def block_tokens(shape: LayerShape, core: Attended, tokens: float) -> Array:
     """Tokens under the causal mask to which one call of the kernel corresponds; `tokens` where no
-    ring divides the sequence."""
-    return np.minimum(_BLOCK_TOKENS * tokens / ring_ranks(shape), tokens)
+    ring divides the keys."""
+    return np.minimum(_BLOCK_TOKENS * tokens / blocks_of(shape, core), tokens)
+
+
+def blocks_of(shape: LayerShape, core: Attended) -> Array:
+    """Blocks of keys, each a call of the kernel: one where keys are on every rank."""
+    return np.ones_like(1.0 * shape.cp) if core.apart else ring_ranks(shape)
 
 
 def ring_ranks(shape: LayerShape) -> Array:
@@ -120,6 +125,8 @@ def _widths(shape: LayerShape, sharing: Array) -> tuple[Array, Array]:
     mix, ranks = shape.mix, shape.tp * sharing
     queries, keys = 0.0 * ranks, 0.0 * ranks
     for core, count in mix.attended:
+        if core.apart:
+            continue
         share, width = count / mix.layers, float(core.query_width + core.value_width)
         kv_heads = core.kv_heads or core.heads
         queries = queries + share * (core.heads * width / ranks)
@@ -131,7 +138,7 @@ def exchanges(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Col
     """Exchanges between the ranks of a context-parallel group. core: seconds of attention."""
     way = shape.plan.context_way
     result: tuple[Collective, ...] = _states(shape, m)
-    if not shape.mix.attended:
+    if all(core.apart for core, _ in shape.mix.attended):
         return result
     if way in ("ulysses", "hybrid"):
         result += (_all_to_all(shape, m),)
@@ -189,7 +196,7 @@ def _keys(shape: LayerShape) -> tuple[Array, Group]:
 def _per_token(shape: LayerShape, core: Attended, sharing: Array) -> Array:
     """Elements of keys and values that a rank sends: of a latent model the compressed vector,
     unless heads were shared out before; nothing where they are another layer's."""
-    if not core.own_kv or core.keys is not None:
+    if not core.own_kv or core.apart:
         return 0.0 * sharing
     if core.sent and shape.plan.context_way != "hybrid":
         return float(core.sent) + 0.0 * sharing

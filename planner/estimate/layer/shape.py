@@ -157,8 +157,8 @@ def core_flop(shape: LayerShape, core: Core) -> Array:
     if isinstance(core, Batched):
         whole = core.flop(shape.micro_batch, shape.length / shape.cp)
         return whole / shape.tp if core.split else whole
-    pairs = flops.core_pairs(core, shape.length) * uneven.attended_frac(shape.plan, core)
-    pairs = pairs * shape.micro_batch / shape.cp
+    pairs = flops.core_pairs(core, shape.length, shape.cp)
+    pairs = pairs * uneven.attended_frac(shape.plan, core) * shape.micro_batch
     heads = core.heads / shape.tp if core.split else core.heads + 0.0 * shape.tp
     return flops.attention_forward_flop(
         pairs, heads, float(core.query_width), float(core.value_width)

@@ -109,7 +109,7 @@ def scores(plan: Plan, c: Columns, part: Traced, bytes_each: Callable[[Attended]
     total = 0.0 * c.tp
     for core in cores:
         if (each := bytes_each(core)) and core.spans is not None:
-            groups, queries, keys = core.spans.at(float(plan.training.seq_len))
-            pairs = float(groups * queries * keys) * c.micro_batch / c.cp
+            groups, queries, keys = core.spans.at(float(plan.training.seq_len), c.cp)
+            pairs = groups * queries * keys * c.micro_batch
             total = total + each * core.heads * pairs / (c.tp if core.split else 1.0)
     return {"attention/core": total}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.inputs.catalog import build, read_text
-from planner.inputs.huggingface import nested, refused, typed
+from planner.inputs.huggingface import nested, others, refused, typed
 from planner.inputs.huggingface.document import Document, plain_name
 from planner.inputs.huggingface.harmless import is_harmless
 from planner.inputs.not_modelled import of_type
@@ -55,6 +55,7 @@ def read_keys(data: dict[str, Any], where: str, name: str) -> tuple[ModelSpec, l
         "name": name[:200] or "config",
         "title": f"{family} model of {where}"[:200],
         "source": where,
+        "left_out": others.left_out(document, inner, family, shape),
     }
     return build(ModelSpec, shape, FIELD, where), document.notes
 

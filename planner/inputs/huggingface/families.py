@@ -101,7 +101,6 @@ FAMILIES: dict[str, Family] = {
     "arcee": llama(gated=False),
     "bitnet": llama(bias_mlp=False, beside_mlp=odd.sub_norms),
     "cwm": llama(kinds=k.first_of(4)),
-    "diffllama": llama(beside_mixer=odd.diff_lambdas, bias_mlp=False),
     "emu3_text_model": llama(),
     "ernie4_5": llama(bias_qkv="use_bias", bias_out="use_bias", bias_mlp="use_bias"),
     "exaone4": llama(kinds=k.exaone, qk_norm="per_head"),

@@ -3,23 +3,21 @@ the keys around them."""
 
 from __future__ import annotations
 
-from planner.inputs.huggingface.document import Document, plain_name
+from planner.inputs.huggingface.document import Document
+from planner.inputs.huggingface.others import LANGUAGE
 from planner.inputs.huggingface.source import HIDDEN, LAYERS
 from planner.inputs.huggingface.typed import defaults
-
-_NAMES = ("text_config", "llm_config", "language_config")
-_SHOWN = 5  # keys in a note
 
 
 def has_language_model(doc: Document) -> bool:
     """Whether a table of a language model is nested in the file."""
-    return any(isinstance(doc.data.get(name), dict) for name in _NAMES)
+    return any(isinstance(doc.data.get(name), dict) for name in LANGUAGE)
 
 
 def language_model(doc: Document, family: object) -> tuple[Document, object]:
     """The document of the language model and its type: the file itself, unless it nests one."""
     known = defaults().get(family, {}) if isinstance(family, str) else {}
-    name = next((nested for nested in _NAMES if isinstance(doc.data.get(nested), dict)), None)
+    name = next((nested for nested in LANGUAGE if isinstance(doc.data.get(nested), dict)), None)
     if name is None:
         if "text" not in known:
             return doc, family
@@ -33,9 +31,5 @@ def language_model(doc: Document, family: object) -> tuple[Document, object]:
     data = dict(part.data) if tied is None else {**part.data, "tie_word_embeddings": tied}
     inner = Document(part.where, data, part.prefix, part.notes)
     kind = inner.get("model_type") or known.get("text")
-    others = [plain_name(key) for key, value in doc.data.items() if isinstance(value, dict)]
-    others = [key for key in others if key.endswith("_config") and key != name]
-    left = ", ".join(others[:_SHOWN])
-    rest = f"; not counted: {left} (dpplan trace config.json has the whole)" if others else ""
-    doc.notes.append(f"the language model of {name} is planned{rest}")
+    doc.notes.append(f"the language model of {name} is planned")
     return inner, kind

@@ -24,11 +24,6 @@ def sub_norms(s: Source, f: Family, layer: Layer) -> list[Part]:
     return m.extra(s.hidden + s.ffn)
 
 
-def diff_lambdas(s: Source, f: Family, layer: Layer) -> list[Part]:
-    """DiffLlama: four vectors that weigh the two halves of attention."""
-    return m.extra(4 * s.head_dim)
-
-
 def post_norms(s: Source, f: Family, layer: Layer) -> list[Part]:
     """HyperCLOVA X: norms after both branches, where use_post_norm says so."""
     return m.extra(2 * s.hidden * s.flag("use_post_norm"))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.inputs.huggingface import code, kinds, layers
+from planner.inputs.huggingface import code, kinds, layers, others
 from planner.inputs.huggingface.document import Document
 from planner.inputs.huggingface.encoders import ENCODERS
 from planner.inputs.huggingface.families import FAMILIES as DECODERS
@@ -28,8 +27,6 @@ from planner.inputs.huggingface.source import (
 _DEFAULTS = Path(__file__).parents[2] / "data" / "hf_defaults.json"
 TYPES = {**DECODERS, **ENCODERS}
 _ROPE = ("rope_scaling", "rope_parameters")
-# parts of a model beside its language model
-_OTHER = re.compile(r".{0,40}(vision|visual|image|video|audio|speech|depth|mm_).{0,40}_config")
 
 
 @cache
@@ -123,11 +120,9 @@ def _ignore_idle(s: Source, known: dict[str, Any]) -> None:
     keys = known.get("keys", {})
     for key, value in s.doc.data.items():
         same = key in keys and type(value) is type(keys[key]) and value == keys[key]
-        if same or value in ([], {}) or (key in SIZES and key in keys):
+        other = others.is_other(key) and isinstance(value, dict)
+        if same or other or value in ([], {}) or (key in SIZES and key in keys):
             s.doc.ignore(key)
-        elif _OTHER.fullmatch(key) and isinstance(value, dict):
-            s.doc.ignore(key)
-            s.note(f"{key} is not counted: only the language model is planned")
 
 
 def _positions(s: Source, f: Family) -> dict[str, Any]:

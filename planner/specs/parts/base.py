@@ -131,12 +131,11 @@ class Spans:
     queries: Polynomial
     keys: Polynomial
 
-    def at(self, seq_tokens: Array) -> tuple[Array, Array, Array]:
-        """Groups, queries and keys for sequences of this many tokens."""
-        groups, queries, keys = (
-            each.at(1.0, seq_tokens) for each in (self.groups, self.queries, self.keys)
-        )
-        return groups, queries, keys
+    def at(self, seq_tokens: Array, ranks: Array = 1.0) -> tuple[Array, Array, Array]:
+        """Groups, queries of a rank and keys for sequences of this many tokens. ranks: share the
+        queries that grow with the sequence; each has all others, such as a text's."""
+        groups, keys = self.groups.at(1.0, seq_tokens), self.keys.at(1.0, seq_tokens)
+        return groups, self.queries.at(1.0, seq_tokens, ranks), keys
 
 
 @dataclass(frozen=True)
@@ -165,6 +164,12 @@ class Attended:
     split: bool = True  # whether tensor parallelism divides the heads
     sinks: bool = False  # a learned logit per head beside the scores
     spans: Spans | None = None  # tokens, where they differ from the sequence
+
+    @property
+    def apart(self) -> bool:
+        """Whether the number of keys is fixed, whatever the sequence, such as the keys of a text
+        beside an image's tokens: every rank of context parallelism has all of them."""
+        return self.keys is not None or (self.spans is not None and not self.spans.keys.power)
 
 
 @dataclass(frozen=True)

@@ -266,10 +266,10 @@ class Traced(Part):
 
     def meets(self) -> str:
         """Why ranks of context parallelism cannot share the sequence of the block; empty where they
-        can: tokens meet only in attention over the sequence."""
-        token = Polynomial(((0, 1, Fraction(1)),))
+        can: tokens meet only in attention over the sequence, beside which may be tokens of a fixed
+        number, that every rank has."""
         for core in self.attention:
-            if (core.groups, core.queries, core.keys) != (ONCE, token, token):
+            if not _shared(core):
                 apart = "" if core.groups == ONCE else f" in each of {core.groups} groups"
                 spans = f"{core.queries} queries and {core.keys} keys{apart}"
                 return f"its attention is over {spans}, not over the s tokens of a sequence"
@@ -299,6 +299,19 @@ class Traced(Part):
             latent=None if first.k == hidden else first.k,
             gated=matrices > _PLAIN,
         )
+
+
+def _shared(core: Attends) -> bool:
+    """Whether ranks that have a share of the tokens s each can run an attention: over them, over
+    keys that all have, or over as many tokens for any s."""
+    growing = [
+        tuple(x for x in count.terms if x[1]) for count in (core.groups, core.queries, core.keys)
+    ]
+    token = ((0, 1, Fraction(1)),)
+    if growing[0]:
+        return False
+    whole = core.groups == ONCE and growing[1] == token
+    return (whole and growing[2] in (token, ())) or not any(growing)
 
 
 def routed_of(part: Part, hidden: int) -> Moe | None:
