@@ -88,7 +88,7 @@ class Answered:
 
     @property
     def error(self) -> float | None:
-        """Of the peak, relative."""
+        """Relative error of the peak."""
         known = self.peak_gib is not None and self.fact.memory_gib
         return self.peak_gib / self.fact.memory_gib - 1 if known else None
 

@@ -107,7 +107,7 @@ class Answered:
         return out
 
     def error(self, part: str) -> float | None:
-        """Of a phase, relative; None where it was not measured."""
+        """Relative error of a phase; None if not measured."""
         measured = self.step.measured.get(part)
         return self.predicted.get(part, 0.0) / measured - 1 if measured else None
 

@@ -165,7 +165,7 @@ def _size(leaf: Array) -> int:
 
 
 def under(prefix: str, ledger: Mapping[str, Array]) -> Ledger:
-    """The same leaves, one level deeper: under("layer", {"qkv": 1}) -> {"layer/qkv": 1}."""
+    """The leaves one level deeper: under("layer", {"qkv": 1}) -> {"layer/qkv": 1}."""
     return {f"{prefix}/{name}": leaf for name, leaf in ledger.items()}
 
 

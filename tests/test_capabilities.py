@@ -36,6 +36,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "sub_group_size": {"zero": 3},
     "offload_modules": {"offload": "activations"},
     "cp_comm_type": {"cp": 2},
+    "transpose_weights": {"gpu": "h100", "precision": "fp8-delayed", "low_precision": "weights"},
     "placement": {"pp": 2},
     "tp_overlap": {"tp": 2, "sequence_parallel": True},
     "base_precision": {"lora": 16},

@@ -106,7 +106,10 @@ def test_images_are_counted_and_data_parallelism_alone_divides_them() -> None:
         ({"pp": 2, "stack": "torchtitan"}, "planned whole on every rank"),
         ({"stack": "megatron-core"}, "take --stack deepspeed, pytorch-ddp or pytorch-fsdp"),
         ({"seq_len": 4}, "an image of resnet-50 is one token"),
-        ({"loss_kernel": "fused-linear"}, "of logits over a vocabulary, which resnet-50 has none"),
+        (
+            {"loss_kernel": "fused-linear"},
+            "applies to logits over a vocabulary, and resnet-50 has none",
+        ),
     ):
         with pytest.raises(PlanError, match=words):
             api.estimate(api.read_options({**GIVEN, **change}))

@@ -101,7 +101,7 @@ LLAMA |= {"tp": 2, "pp": 1, "zero": 1, "stack": "megatron-core", "recompute": "n
     ("changes", "text"),
     [
         ({"global_batch": 4_194_304}, "were 4,194,304 tokens meant? --global-batch 512"),
-        ({"mtbf": "50000 h"}, "was that of one GPU meant? --mtbf '50000 GPU-hours'"),
+        ({"mtbf": "50000 h"}, "was the time of one GPU meant? --mtbf '50000 GPU-hours'"),
         ({"mtbf": "20 GPU-hours"}, "--mtbf 20 GPU-hours is one failure per 20 GPU-hours"),
         ({"price": 0.01}, "or --price 1.99"),
         ({"price": 24}, ""),

@@ -161,5 +161,5 @@ def test_fused_experts_are_refused_where_there_is_no_kernel() -> None:
     with pytest.raises(PlanError, match="is another architecture; take grouped"):
         api.estimate(api.read_options(given))
     dense = {"model": "llama-3-8b", "gpu": "h100", "gpus": 8, "expert_load": 1.5}
-    with pytest.raises(PlanError, match="of a mixture of experts, and llama-3-8b is dense"):
+    with pytest.raises(PlanError, match="applies to a mixture of experts, and llama-3-8b is dense"):
         api.estimate(api.read_options(dense))

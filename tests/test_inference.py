@@ -116,5 +116,5 @@ def test_the_table_is_printed_when_asked() -> None:
 def test_no_cache_is_planned_but_of_a_decoder() -> None:
     for name in ("bert-base", "t5-small"):
         words = ["estimate", "--model", name, "--gpu", "a100", "--gpus", 1, "--inference"]
-        assert "what decoders alone keep of text" in dpplan(*words, "--advice", 0).stdout
+        assert "only caches of decoders are planned" in dpplan(*words, "--advice", 0).stdout
         assert json.loads(dpplan(*words, "--json").stdout)["inference"] is None

@@ -211,7 +211,7 @@ async def _wrong(request: Request, error: PlanError, pairs: Pairs) -> Response:
 
 
 def led_to_step(request: Request, page_: Page) -> Response:
-    """To the page that shows another as a step."""
+    """Redirects to the page that shows another as a step."""
     query = request.url.query
     return RedirectResponse(f"{page_.within}{'?' if query else ''}{query}#{page_.path.strip('/')}")
 
@@ -253,7 +253,7 @@ def _panel(name: str) -> str:
 
 @router.get("/panel/{name}", response_class=HTMLResponse)
 async def panel_page(request: Request, name: str) -> Response:
-    """The same without a script: tables and sentences."""
+    """A panel without a script: tables and sentences."""
     document = await run.read(request, "panel", _options_of(request), _panel(name))
     return HTMLResponse(
         rendered(
@@ -273,7 +273,7 @@ async def scenario(request: Request) -> Response:
 
 @router.get("/explain", response_class=HTMLResponse)
 async def explain_page(request: Request) -> Response:
-    """Where every number comes from."""
+    """The tree of formulas behind every number."""
     bare = bool(request.query_params.get("bare"))  # for the drawer, whose own title is above
     pairs = _options_of(request, "bare")
     document = await run.read(request, "explained_page", pairs, 3 if bare else 2)
@@ -368,5 +368,5 @@ async def icon(request: Request) -> Response:
 
 @router.get("/docs")
 async def docs() -> Response:
-    """Where other servers have their reference."""
+    """The reference of the API, at the usual address."""
     return RedirectResponse("/reference")

@@ -80,7 +80,7 @@ def _submitted(name: str, arguments: tuple[Any, ...]) -> tuple[Workers, Job]:
 
 
 async def read(request: Request, name: str, *arguments: Any) -> Any:
-    """The same as plain values, where the server makes a page of it. Raises PlanError."""
+    """The answer as plain values, of which the server makes a page. Raises PlanError."""
     return plain(await answer(request, name, *arguments))
 
 

@@ -237,7 +237,7 @@ def panel(pairs: Pairs, name: str) -> bytes:
 
 
 def _leads(state: State) -> Leads:
-    """Where a point leads: the state with what the point keeps."""
+    """State that a point links to: the current one with the values of the point."""
 
     def leads(update: Any) -> str | None:
         return f"/?{state.updated(update)}" if isinstance(update, dict) else None
@@ -246,7 +246,7 @@ def _leads(state: State) -> Leads:
 
 
 def _links(chart: Chart, state: State) -> list[str | None]:
-    """Where each row of the table leads: the state with that layout, or that number of GPUs."""
+    """State that each row links to: with its layout, or its number of GPUs."""
     return [None if update is None else state.updated(update) for update in chart.states]
 
 
@@ -257,7 +257,7 @@ def explanation(pairs: Pairs) -> bytes:
 
 
 def explained_page(pairs: Pairs, level: int) -> bytes:
-    """The same as a part of a page whose headings begin at this level."""
+    """The explanation as a part of a page whose headings begin at this level."""
     with _state(pairs) as state:
         document = explained.document(state.options)
     blocks = [block_of(block, lambda _: None) for block in figure_blocks(document)]

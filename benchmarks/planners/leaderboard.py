@@ -121,7 +121,7 @@ def _by_class(board: Board, planners: Sequence[str], more: Callable[[list[str]],
 
 
 def boards() -> tuple[Board, Board]:
-    """Of step time and of memory."""
+    """Boards of step time and of memory."""
     rows, answers = measured(), read()
     return Board(TIME, rows, answers), Board(MEMORY, rows, answers)
 

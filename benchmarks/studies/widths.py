@@ -106,7 +106,7 @@ _Side = tuple[float, float, Array, Array]
 
 
 def _other_suites(values: Array, suites: Array) -> Array:
-    """Of every run, how many other suites have its value."""
+    """Number of other suites with the value of every run."""
     _, value = np.unique(values, return_inverse=True)
     _, suite = np.unique(suites, return_inverse=True)
     pairs = np.unique(value.reshape(-1) * (suite.max() + 1) + suite.reshape(-1))

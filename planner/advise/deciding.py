@@ -12,7 +12,7 @@ _WORTH = 0.1  # least gain in tokens per second for which a batch twice the defa
 
 
 def deciding(scenario: Scenario, fits: bool, advice: Sequence[Advice]) -> list[str]:
-    """Of the evaluated changes those that replace a default and decide the answer, as sentences:
+    """Sentences about the evaluated changes that replace a default and decide the answer:
     what would fit with shorter sequences or a chunked loss, and what a larger batch would gain."""
     options, training = scenario.options, scenario.parts[2]
     out = []

@@ -109,8 +109,8 @@ def two_changes(base: Base, changes: list[list[Update]]) -> list[Weighed]:
 def beside_the_layout(
     base: Base, change: Change, changes: list[list[Update]] | None = None
 ) -> list[Weighed]:
-    """The same layout under a changed request, first; with `changes` also each change of the layout
-    under it."""
+    """The current layout under a changed request, first; with `changes` also each change of the
+    layout under it."""
     try:
         # what the search chose of the stack stays, unless it is what changes
         chosen = {choice.option: choice.value for choice in software_of(base.plan, base.layout)}

@@ -129,6 +129,6 @@ def slow_pairs(records: Sequence[Record]) -> list[SlowPair]:
 
 
 def _date(records: Sequence[Record]) -> str:
-    """Of the last measurement."""
+    """Date of the last measurement."""
     last = max((r["when"] for r in records if "when" in r), default=0.0)
     return datetime.fromtimestamp(last, UTC).date().isoformat()

@@ -149,7 +149,7 @@ def agreement(repeats: Sequence[float], steady: bool = True) -> str:
 
 
 def _crowded(samples: Sequence[Sample]) -> str:
-    """That all but one sample were taken while others had the cores; empty where they were not."""
+    """Warning if other processes used the cores during all samples but one; else empty."""
     loads = sorted(s.others for s in samples)
     if len(loads) < _FEWEST or loads[1] <= MOST_OTHERS:
         return ""

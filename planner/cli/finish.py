@@ -112,8 +112,8 @@ def check_results(written: Mapping[str, Row], values: Mapping[str, Any], as_json
 
 
 def _printed(as_json: bool) -> set[Place]:
-    """Where no result may go, as stdout goes there: the file behind it, and under --json, when
-    stdout is one document, stdout itself."""
+    """Files that no result may replace, as stdout goes there: the file behind it, and under --json,
+    when stdout is one document, stdout itself."""
     taken_places = places("/dev/stdout") if as_json else set()
     with suppress(OSError):
         now = os.fstat(1)

@@ -208,6 +208,6 @@ def _side_by_side(records: Sequence[tuple[str, str]], width: int) -> list[str]:
 
 
 def _brief(row: Row) -> str:
-    """Its help on one line, with its default where that fits."""
+    """Help of an option on one line, with its default if that fits."""
     default = f" [default: {row.unset}]" if row.unset else ""
     return row.brief + (default if len(row.brief + default) <= _HELP_WIDTH else "")

@@ -133,7 +133,7 @@ class Outline:
 
     @functools.cached_property
     def time(self) -> OutlineTime:
-        """Of all layouts."""
+        """Step times of all layouts."""
         if self.timed is not None:
             return self.timed
         if self.whole is not None:
@@ -145,7 +145,7 @@ class Outline:
 
     @functools.cached_property
     def time_where_fits(self) -> OutlineTime:
-        """Of the layouts that fit; of others it may be infinite."""
+        """Step times of the layouts that fit; possibly infinite for others."""
         fitting = np.flatnonzero(self.fits)
         few = self.peaks is not None and len(fitting)
         known = self.timed is not None or "time" in self.__dict__

@@ -137,7 +137,7 @@ def place(ranks: Array, stride: Array, tiers: Tiers) -> Group:
 
 
 def _together(ranks: Array, stride: Array, gpus: float) -> Array:
-    """Of a group, the ranks that `gpus` GPUs in a row hold."""
+    """Ranks of a group on `gpus` consecutive GPUs."""
     return np.clip(np.floor(gpus / stride), 1.0, np.maximum(ranks, 1.0))
 
 

@@ -57,12 +57,12 @@ class Ends:
 
     @cached_property
     def gradient_bytes(self) -> Array:
-        """Of all but routed experts, as they travel."""
+        """Bytes of gradients as sent, without routed experts."""
         return sync.wire_bytes(self.plan) * self.of.shared
 
     @cached_property
     def parameter_bytes(self) -> tuple[Array, Array]:
-        """Of parameters as they travel: all but routed experts, and those."""
+        """Bytes of parameters as sent: without routed experts, and of routed experts."""
         each, root = sync.gathered_bytes(self.plan), self.of.root
         shared = sync.compute_bytes(self.plan) * root + each * (self.of.shared - root)
         return shared, each * self.of.experts

@@ -32,7 +32,7 @@ class Matrix:
 
     @property
     def elements(self) -> Array:
-        """Of a mean layer on one rank."""
+        """Elements of a mean layer on one rank."""
         return self.count * self.rows * self.columns
 
 

@@ -109,8 +109,8 @@ def mtbf_gpu_s(cluster: ClusterSpec) -> float:
 
 
 def interruptions(plan: Plan, stopped: float) -> Interruptions:
-    """Of the job, as stated or as published for its kind of card and of price. stopped: GPUs that a
-    failed host stops."""
+    """Interruptions of the job, as stated or as published for its GPU and market. stopped: GPUs
+    that a failed host stops."""
     run, cluster = plan.run, plan.cluster
     share = stopped / cluster.gpus
     if run.mtbf_s is not None:
@@ -324,7 +324,7 @@ def _stopped(plan: Plan, r: Reliability) -> str:
 
 
 def _published(plan: Plan) -> str:
-    """Where the time between failures is from."""
+    """Source of the time between failures."""
     if plan.cluster.gpu.segment == "consumer":
         return "consumer cards: assumed, the least that is published of others, OPT-175B"
     return "Llama 3"

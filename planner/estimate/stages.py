@@ -127,14 +127,13 @@ def layout_document(plan: Plan, layout: Layout) -> documents.Layout:
 
 
 def fullest_inner(plan: Plan, c: Columns) -> Array:
-    """Of the ranks that are neither first nor last, the one with most layers; the first of
+    """The rank with most layers, among those that are neither first nor last; the first of
     equals, and of two ranks the last."""
     return _of_pipelines(plan, c, _inner)
 
 
 def by_memory(model: ModelSpec, timed: Sequence[Array]) -> tuple[Array, ...]:
-    """Of layers by kinds that differ in time those by kinds that memory tells apart, which are
-    fewer."""
+    """Layers by kinds that differ in memory, which are fewer than those that differ in time."""
     pairs = set(zip(memory_kinds(model).order, timed_kinds(model).order, strict=True))
     return tuple(
         functools.reduce(np.add, (timed[i] for kind, i in sorted(pairs) if kind == memory_kind))
@@ -143,7 +142,7 @@ def by_memory(model: ModelSpec, timed: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def slowest_inner(plan: Plan, c: Columns, layer_s: Sequence[Array], head_s: Array) -> Array:
-    """Of the ranks that are neither first nor last, the one that takes longest; see
+    """The slowest rank among those that are neither first nor last; see
     `fullest_inner`. layer_s: seconds of a layer of every kind that differs in time; head_s: what a
     module of multi-token prediction adds to its layer."""
     if len(layer_s) == 1:

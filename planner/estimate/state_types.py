@@ -43,8 +43,8 @@ def state_of(plan: Plan) -> StateBytes:
 
 
 def bf16_states(state: StateBytes) -> StateBytes:
-    """The same program with weights in bf16: gradients, moments and the optimizer's temporaries
-    have the type of their weight; without a master copy."""
+    """State types of the program with weights in bf16: gradients, moments and the optimizer's
+    temporaries have the type of their weight; without a master copy."""
     if state.parameter == _NARROW and state.master == 0:
         return state  # it is so already
     wide = state.master or state.parameter  # the type that temporaries of the optimizer have
@@ -62,7 +62,7 @@ def bf16_states(state: StateBytes) -> StateBytes:
 
 
 def fp32_states(state: StateBytes) -> StateBytes:
-    """The same program with weights in fp32, which are their own master copy."""
+    """State types of the program with weights in fp32, which are their own master copy."""
     changed = {"parameter": _WIDE, "gradient": _WIDE, "gradient_wire": _WIDE, "master": 0.0}
     return state.model_copy(update=changed)
 

@@ -341,7 +341,7 @@ def _window_share(plan: Plan, c: Columns, microbatches: Array) -> Array:
 
 
 def _fullest(plan: Plan, c: Columns, ranks: pipelines.Stages, weights: Weights) -> _Fullest:
-    """Of equal stages the first, whose backward pass ends last."""
+    """The first of equal stages, whose backward pass ends last."""
     alone, turned = c.pp <= 1, folded(c)
     holds = (  # of the first, a middle and the last rank: embedding, head
         (1.0 + 0.0 * c.pp, (alone | turned) * 1.0),
@@ -369,7 +369,7 @@ def _fullest(plan: Plan, c: Columns, ranks: pipelines.Stages, weights: Weights) 
 def _elements(
     plan: Plan, weights: Weights, kinds: tuple[Array, ...], first: Array, last: Array
 ) -> StageElements:
-    """Of a stage with these layers, and with the embedding and the head or not."""
+    """Elements of a stage with these layers, with or without embedding and head."""
     trained, layers = weights.trained, trained_split(plan, StageSplit(kinds, first, last, 0.0))
     root, whole = (
         first * total(each.first) + last * total(each.last) for each in (trained, weights.every)

@@ -82,7 +82,7 @@ def length_moment(
 def _longest(
     spec: LengthsSpec, seq_len: int, documents: Array, order: float, within: float = 1.0
 ) -> Array:
-    """The same moment of the longest of this many independent documents."""
+    """Moment of the longest of this many independent documents."""
     share, short = spec.mean_tokens / seq_len, short_frac(spec)
     if spec.excess == "split":
         return split_documents.longest_row_moment(
@@ -93,7 +93,7 @@ def _longest(
 
 
 def _bucketed(spec: LengthsSpec, seq_len: int, documents: Array, order: float) -> Array:
-    """The same moment where documents of like lengths come together."""
+    """Moment of the longest document if similar lengths are batched together."""
     share, short = spec.mean_tokens / seq_len, short_frac(spec)
     if spec.excess == "split":
         return split_documents.bucketed_row_moment(share, spec.sigma, documents, order, short)

@@ -103,7 +103,7 @@ class Band:
 
     @property
     def high(self) -> float:
-        """The same at the slow end."""
+        """The slow end of the band."""
         return self.spread.ends()[1]
 
 
@@ -360,7 +360,7 @@ class OnGpu:
         return self.suites < _FEW_SUITES or self.median_error > _POOR
 
     def words(self, gpu: str) -> str:
-        """The same in words."""
+        """The band in words."""
         if not self.runs:
             return f"no validated run on {gpu}"
         runs = "run" if self.runs == 1 else "runs"

@@ -298,8 +298,8 @@ def fit_chances(plan: Plan, combination: Array, device_bytes: Array) -> Array:
 
 
 def limits(plan: Plan, chance: float = WANTED) -> Array:
-    """Of every combination, the predicted need in bytes up to which the device memory suffices with
-    this chance."""
+    """For every combination, the predicted need in bytes up to which the device memory suffices
+    with this chance."""
     out: Array = plan.usable_bytes / _rooms(*_kind(plan), chance)
     return out
 
@@ -382,7 +382,7 @@ def _kind(plan: Plan) -> tuple[str, str, tuple[bool, bool, bool, bool]]:
 
 @cache
 def _rooms(stack: str, gpu: str, model: tuple[bool, bool, bool, bool], chance: float) -> Array:
-    """Of every combination, the factor that `needed_room` gives."""
+    """The factor of `needed_room` for every combination."""
     every = _recorded_shares(stack, gpu, model)
     return np.array([needed_room(entry, chance) for entry in every], dtype=float)
 

@@ -9,7 +9,7 @@ from planner.ledger import Array
 
 
 def suite_members(suites: Array) -> Array:
-    """Of every run, how many runs its suite has."""
+    """Number of runs in the suite of every run."""
     _, which, count = np.unique(suites, return_inverse=True, return_counts=True)
     members: Array = count[which.reshape(-1)].astype(float)
     return members

@@ -288,7 +288,7 @@ def _precision(answer: Answer) -> None:
 
 
 def _shape(answer: Answer) -> None:
-    """Of a model that is written out by its widths: blocks of Llama."""
+    """Shape of a model that is stated by its widths: blocks of Llama."""
     if answer.option("model.hidden") is None:
         return
     gated = "linear" in str(answer.get("mlp_activations", "linear"))

@@ -49,7 +49,6 @@ TABLE = (
     Argument("grad-reduce-in-fp32", "grad_reduce_precision", words={True: None, False: "bf16"}),
     Argument("share-embeddings-and-output-weights", "model.tied_embeddings"),
     *of_mechanisms("megatron-bridge"),
-    Argument("disable-parameter-transpose-cache", "transpose_weights"),
     Argument("peft.dim", "lora"),
     Argument("gated-linear-unit", "model.mlp", words={True: "gated", False: "plain"}),
 )

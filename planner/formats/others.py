@@ -31,7 +31,7 @@ def refusal(name: str, text: str) -> str:
 
 
 def _of_data(text: str) -> str:
-    """Of a file of data that another part of a program reads than its trainer."""
+    """Refusal of a data file that only another part of the program than its trainer reads."""
     for row in _table()["files"]:
         has = all(re.search(pattern, text, re.M) for pattern in row["has"])
         if has and not any(re.search(pattern, text, re.M) for pattern in row["lacks"]):
@@ -40,7 +40,7 @@ def _of_data(text: str) -> str:
 
 
 def _of_script(text: str) -> str:
-    """Of a shell script of which no command trains, and one does something else."""
+    """Refusal of a shell script in which no command trains, and one does something else."""
     try:
         commands = script(text).commands
     except ValueError:

@@ -131,7 +131,7 @@ def _of_width(recipe: formats.Recipe, files: Iterable[str], typed: Given) -> Giv
 
 
 def _origin(stated: Stated | None, files: str) -> Origin:
-    """Where a recipe says an option; files: which say it together."""
+    """Place of an option in a recipe; files: the files that state it together."""
     if stated is None:
         return Origin("file", scrubbed(files))
     if not stated.place:

@@ -106,7 +106,7 @@ def tokenised(text: str, first: int, state: State) -> Iterator[Token]:
 
 
 def _word_end(text: str, at: int, first: int) -> int:
-    """Where a raw word ends."""
+    """End of a raw word."""
     start = at
     while at < len(text):
         char = text[at]

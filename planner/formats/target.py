@@ -40,13 +40,13 @@ class PlanToWrite:
 
     @property
     def micro_batches(self) -> int:
-        """Of one replica in a step."""
+        """Micro-batches of one replica in a step."""
         sequences = self.options["global_batch"] // self.replicas
         return int(sequences // self.options["micro_batch"])
 
     @property
     def steps(self) -> int:
-        """Of the whole run; 1,000 where its length was not said."""
+        """Steps of the whole run; 1,000 if its length is not stated."""
         tokens = self.get("tokens")
         per_step = self.options["global_batch"] * self.options["seq_len"]
         return _UNSAID_STEPS if tokens is None else max(1, -(-int(tokens) // per_step))

@@ -109,7 +109,7 @@ def whole(value: Any) -> int | None:
 
 
 def switch(value: Any) -> bool | None:
-    """On or off however it is written; None for auto. Raises ValueError."""
+    """A switch in any spelling; None for auto. Raises ValueError."""
     if isinstance(value, bool):
         return value
     word = str(value).lower()
@@ -330,7 +330,7 @@ _RANK = re.compile(r"(?:^|[,\s])rank=(\d{1,6})\b")
 
 
 def read_subspace(answer: Answer, name: str = "optim") -> None:
-    """Of GaLore and APOLLO: updates of every weight in its hook, and their rank."""
+    """Options of GaLore and APOLLO: updates of every weight in its hook, and their rank."""
     if str(answer.get(name, "")).lower().endswith(_BY_LAYER):
         answer.imply("optimizer_in_backward", True, "layer by layer", name)
     value = _RANK.search(str(answer.get("optim_args", "")))

@@ -187,9 +187,9 @@ def tiled_logits_bytes(
     element_bytes: Array,
     cast: Array,
 ) -> Array:
-    """Of a head and loss in tiles of N tokens and W words: the copy of its input that it keeps
-    (input_bytes per element), and logits of a tile. columns: of the head on this rank. cast: 1
-    where input and weight are in fp32, of which tiles are cast."""
+    """Bytes of a head and loss in tiles of N tokens and W words: the copy of its input that it
+    keeps (input_bytes per element), and logits of a tile. columns: of the head on this rank. cast:
+    1 where input and weight are in fp32, of which tiles are cast."""
     of_tile, words = np.minimum(tokens, TILE_TOKENS), np.minimum(columns, TILE_WORDS)
     several = 1.0 + ((tokens > TILE_TOKENS) | (columns > TILE_WORDS))
     tile = of_tile * TILE_WORDS + cast * (several * words + of_tile) * hidden
@@ -221,7 +221,7 @@ def tiled_gradient_bytes(
     ),
 )
 def resident_bytes(kept_bytes: Array, layer_bytes: Array, window_layers: Array) -> Array:
-    """Of activations that are offloaded, what stays on the GPU: the layers being computed and being
+    """Bytes of offloaded activations that stay on the GPU: the layers being computed and being
     copied."""
     return np.minimum(kept_bytes, window_layers * layer_bytes)
 

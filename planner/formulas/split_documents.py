@@ -110,7 +110,7 @@ def longest_row_moment(
 def bucketed_row_moment(
     mean_frac: Array, sigma: Array, rows: Array, order: Array, short_frac: Array = 0.0
 ) -> Array:
-    """The same where micro-batches are cut from sorted rows."""
+    """Moment of the longest row if micro-batches are cut from sorted rows."""
     mean, spread, count, short = _columns(mean_frac, sigma, rows, short_frac)
     (power,) = _columns(order)
     p = np.arange(1.0, _BUCKET) * count / (_BUCKET * count + 1)

@@ -132,7 +132,7 @@ def _layer_costs(model: ModelSpec, seq_len: int) -> Costs | None:
 
 
 def _forward_flop(model: ModelSpec, kind: Kind, seq_len: float) -> float:
-    """Of a layer of a kind, per token."""
+    """Forward FLOP of a layer of a kind, per token."""
     weights = sum(
         tensor.count
         * tensor.active_frac[0]
@@ -211,7 +211,7 @@ def mtp_layers(plan: Plan) -> int:
 
 
 def chunks_of(plan: Plan, pp: int, vpp: int) -> tuple[Chunk, ...]:
-    """The same in the words of a pipeline layout: stating it holds what the stack would."""
+    """The chunks in the words of a pipeline layout: stating it holds what the stack would."""
     whole = contents(plan, pp, vpp)
     last, inner = pp * vpp - 1, len(memory_kinds(plan.model).module)
     plain = whole.layers - inner * whole.mtp

@@ -234,8 +234,7 @@ def bucketed_moment(
     dropped_frac: Array = 0.0,
     short_frac: Array = 0.0,
 ) -> Array:
-    """The same where micro-batches are cut from sorted documents, so that they hold like
-    lengths."""
+    """Moment of the longest document if micro-batches are cut from sorted documents."""
     mu, count = np.log(mean_frac) - sigma**2 / 2, np.asarray(documents, dtype=float)[..., None]
     p = np.arange(1.0, _BUCKET) * count / (_BUCKET * count + 1)
     spread = np.sqrt(p * (1 - p) / (_BUCKET * count + 2))

@@ -185,9 +185,9 @@ def _divides(sizes: Array, replicas: Sequence[int]) -> Array:
 
 
 def _roundest(wanted: float, sizes: Array, possible: Array, requests: Sequence[Options]) -> int:
-    """Of the batches that most requests have a layout for (possible: how many): the wanted one
-    where it is whole and all odd parts of the GPUs divide it, else the one that shares most with
-    them, then with powers of two."""
+    """The roundest batch among those that most requests have a layout for (possible: their number):
+    the wanted one where it is whole and all odd parts of the GPUs divide it, else the one that
+    shares most with them, then with powers of two."""
     odd = [options.gpus // (options.gpus & -options.gpus) for options in requests]
     exact = sizes[0] == wanted and possible[0] == possible.max()
     if exact and all(sizes[0] % part == 0 for part in odd):

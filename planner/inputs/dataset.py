@@ -47,7 +47,8 @@ class Lengths:
 
     @property
     def sigma(self) -> float:
-        """Of the log-normal with this mean and deviation, on which the work of attention rests."""
+        """Sigma of the log-normal with this mean and deviation, which sets the work of
+        attention."""
         return math.sqrt(math.log1p((self.deviation / self.mean) ** 2))
 
 
@@ -78,7 +79,7 @@ def _rows() -> list[dict[str, str]]:
 
 @cache
 def _published() -> dict[str, Lengths]:
-    """By id and by id of the Hub."""
+    """Published datasets by id, and by id of the Hub."""
     out = {}
     for row in _rows():
         entry = Lengths(

@@ -60,7 +60,7 @@ def of_name(kind: str, name: str, fetched: bool = False) -> str:
 
 
 def of_type(model_type: str) -> str:
-    """The same for a model type of transformers, such as "bert" or "t5"."""
+    """The reason for a model type of transformers, such as "bert" or "t5"."""
     whole = model_type.lower().replace("_", "-")
     parts = {whole, *whole.split("-")}
     return _remedy(_of_kind("models", readable=False), parts)

@@ -84,7 +84,7 @@ def _stated_by_conditions(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_nodes(options: Options, nodes: int, has_gpus: bool) -> tuple[Options, Reading]:
-    """The same request on this number of nodes, and a sentence about the change."""
+    """The request on this number of nodes, and a sentence about the change."""
     each = node_size(options)
     gpus = nodes * each
     if has_gpus and options.gpus != gpus:
@@ -99,7 +99,7 @@ def _of_nodes(options: Options, nodes: int, has_gpus: bool) -> tuple[Options, Re
 
 
 def _of_dataset(options: Options, name: str) -> tuple[Options, list[Reading]]:
-    """The same request with the lengths of a dataset, and a sentence about them."""
+    """The request with the lengths of a dataset, and a sentence about them."""
     for other in ("length_mean", "length_sigma"):
         if (stated := getattr(options, other)) is not None:
             remedy = f"and {flag(other)} {stated:g} both say how long documents are; leave one out"

@@ -18,7 +18,7 @@ _DAY = re.compile(r"20\d\d-\d\d-\d\d")
 
 
 def folder() -> Path:
-    """Where fetched prices are kept: DPPLAN_PRICES, else the user's cache."""
+    """Folder of fetched prices: DPPLAN_PRICES, else the user's cache."""
     if named := os.environ.get(FOLDER):
         return Path(named)
     cached = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")

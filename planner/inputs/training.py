@@ -54,7 +54,7 @@ def states_length(options: Options) -> bool:
 
 
 def sequence_sentence(options: Options, model: ModelSpec, seq_len: int) -> str:
-    """Where the default sequence length of a request comes from."""
+    """Source of the default sequence length of a request."""
     published = _published_length(options, model)
     reads = f"; it reads {model.max_positions:,}" if model.max_positions > seq_len else ""
     if published:

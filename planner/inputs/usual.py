@@ -106,8 +106,8 @@ def trainers(options: Options) -> list[str]:
 
 
 def _of_trainers(options: Options) -> list[tuple[str, int | None]]:
-    """The same with the ZeRO stage of the request; all ways of the last program where none has what
-    is stated."""
+    """The usual trainers with the ZeRO stage of the request; all ways of the last program where
+    none has what is stated."""
     alone = options.gpus == 1 and options.offload in (None, "none")
     for program in PROGRAMS.values():
         pairs = [(stack, options.zero) for stack in program]

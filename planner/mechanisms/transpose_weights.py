@@ -54,9 +54,12 @@ class TransposeWeights(Mechanism):
         Needed(
             "transpose_weights",
             "8-bit weights that backward transposes",
-            lambda stack: stack.supports.transpose_weights,
+            stacks={"megatron-core": "NVIDIA/Megatron-LM@d98e8a64, transformer_config.py"},
         ),
     )
+    ARGUMENTS: ClassVar = {
+        "megatron-bridge": {"disable-parameter-transpose-cache": "transpose_weights"}
+    }
 
     @classmethod
     def of(cls, options: TransposeWeightsOptions) -> TransposeWeights | None:

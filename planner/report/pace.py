@@ -26,7 +26,7 @@ class Pace:
 
 
 def pace(estimates: Estimates) -> Pace:
-    """Of a table of one row."""
+    """Pace of a table with one row."""
     pp, kinds = int(estimates.table.pp[0]), timed_kinds(estimates.plan.model)
     many = estimates.table.each(lambda column: np.repeat(column, pp))
     split = stage_split(estimates.plan, many, np.arange(float(pp)), kinds)

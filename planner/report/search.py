@@ -183,8 +183,7 @@ def rejections(searches: Sequence[Found]) -> dict[str, int]:
 
 
 def shortfall(evaluated: Sequence[Outline]) -> Shortfall | None:
-    """Of the layouts that do not fit the GPU's memory: the bytes that the nearest and the median
-    are short of."""
+    """Missing bytes of the nearest and of the median layout that does not fit the GPU's memory."""
     short = [
         e.memory.device[~e.fits & e.host_fits & e.drive_fits] - e.plan.usable_bytes
         for e in evaluated
@@ -240,7 +239,7 @@ def _front(evaluated: Sequence[Outline]) -> list[tuple[Estimates, int]]:
 
 
 def _full(lines: Sequence[tuple[Outline, int]]) -> list[tuple[Estimates, int]]:
-    """The same layouts evaluated in full: one table per plan."""
+    """The layouts evaluated in full: one table per plan."""
     out: list[tuple[Estimates, int] | None] = [None] * len(lines)
     for outline in {id(e): e for e, _ in lines}.values():
         places = [i for i, (e, _) in enumerate(lines) if e is outline]

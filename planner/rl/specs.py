@@ -105,7 +105,7 @@ class Job:
     scorers: tuple[Scorer, ...] = ()
 
     def of_lengths(self, mean: float, longest: float) -> Job:
-        """The same job with responses of another mean and longest length."""
+        """The job with responses of another mean and longest length."""
         return replace(self, response=mean, longest=longest)
 
     @property

@@ -191,7 +191,7 @@ def _degrees(most: int) -> list[int]:
 
 
 def _share(request: Request, pools: Pools) -> float:
-    """Of a GPU's memory, what an engine takes."""
+    """Share of a GPU's memory that an engine takes."""
     usual = request.framework.memory_frac if pools.colocated else ALONE
     stated = number(request.own, "generation_memory")
     return usual if stated is None else stated

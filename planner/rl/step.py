@@ -43,7 +43,7 @@ class Pools:
 
     @property
     def gpus(self) -> int:
-        """Those that receive new weights."""
+        """GPUs that receive new weights."""
         return self.generation if self.colocated else self.training + self.generation
 
 

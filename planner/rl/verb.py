@@ -38,7 +38,7 @@ def rl(settings: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
 
 
 def answer(settings: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement, Call | None]:
-    """The same with the tree of its formulas, if requested; without the formulas of the training
+    """The answer with the tree of its formulas, if requested; without the formulas of the training
     step, which `dpplan estimate --explain` prints."""
     request = request_of(settings, read_options(given))
     check_frozen(request)

@@ -44,7 +44,7 @@ def _verdict(r: Reinforcement) -> str:
 
 
 def _nothing(r: Reinforcement) -> str:
-    """That no change helps, where a step does not fit."""
+    """Sentence if a step does not fit and no change helps."""
     tried = "adapters, states on the host or in 8 bit, 8 times the GPUs"
     return "" if r.fits or r.changes else f" ({tried}: none fits)"
 
@@ -76,7 +76,7 @@ def _times(phase: RlPhase, r: Reinforcement) -> tuple[float | None, ...]:
 
 
 def _share(phase: RlPhase, r: Reinforcement) -> float | None:
-    """Of the step; None where it has no time."""
+    """Share of the step; None without a time."""
     return None if phase.seconds is None or r.step_s is None else phase.seconds / r.step_s
 
 
@@ -172,7 +172,7 @@ def _split(split: RlSplit) -> list[str | float | None]:
 
 
 def _link(split: RlSplit) -> Link | None:
-    """The same step with this share of the GPUs generating."""
+    """Link to the step with this share of the GPUs generating."""
     if split.shared or split.taken or split.step_s is None:
         return None
     return Link(changes={"generation_gpus": split.generation_gpus}, word="Show")

@@ -108,7 +108,7 @@ def placement(actions: Actions) -> dict[tuple[int, int], int]:
 
 
 def with_sends(actions: Actions) -> Actions:
-    """The same lists with a send after each action whose result another rank needs, and a receive
+    """The lists with a send after each action whose result another rank needs, and a receive
     before each that needs one."""
     where = placement(actions)
     last = max(stage for stage, _ in where)

@@ -75,7 +75,7 @@ class Program:
 
     @functools.cached_property
     def actions(self) -> tuple[Action, ...]:
-        """Of node i + 1."""
+        """Actions of node i + 1."""
         flat = self.lists.flat()
         return tuple(flat[i - 1] for i in self.place[1:].tolist())
 

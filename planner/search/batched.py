@@ -208,7 +208,7 @@ def _run(searches: Sequence[tuple[_Search, Sequence[_Search]]], keys: Keys) -> N
 
 
 def _least_limited(spaces: Iterable[tuple[Key, Allowed]]) -> dict[Key, Allowed]:
-    """Of equal plans, whose requests differ in their other stacks, the one that wants most."""
+    """The most demanding of equal plans, whose requests differ in their other stacks."""
     out: dict[Key, Allowed] = {}
     for key, space in spaces:
         known = out.setdefault(key, space)

@@ -75,8 +75,8 @@ def reach(plan: Plan, requests: Sequence[Behind]) -> list[float]:
 
 
 def _shares(plan: Plan, choices: Choices, table: Columns, components: Ledger) -> dict[str, Array]:
-    """Of every option that other values than these may make faster the share of a step that it can
-    save at most, no component counted twice; components that follow the others aside."""
+    """The largest share of a step that each option can save by other values than these, no
+    component counted twice; components that follow the others aside."""
     always = {value.option for value in choices if value.start == "always"}
     others = dict.fromkeys(value.option for value in plan.free)
     every = {name: leaf for name, leaf in components.items() if name not in _FOLLOW}

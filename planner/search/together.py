@@ -80,7 +80,7 @@ def better_together(
 
 
 def _pairs(known: Iterable[Taken], here: Taken, option: str) -> list[tuple[Taken, Taken]]:
-    """Those with another value of the option, and the same with the value that it has here."""
+    """Choices with another value of the option, paired with the choice of its current value."""
     usual = {choice for choice in here if choice.option == option}
     each = [(new, frozenset({*_others(new, option), *usual})) for new in known]
     return [(new, old) for new, old in each if new != old and old in known]

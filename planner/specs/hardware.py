@@ -246,7 +246,7 @@ class GpuSpec(Spec):
         return self.vendor == "nvidia"
 
     def lacks(self, precision: str) -> str:
-        """That the GPU does not have a precision, why, and what it has."""
+        """Sentence that the GPU lacks a precision: why, and the precisions that it has."""
         recipe = RECIPES.get(precision)
         needs = NEEDS.get(recipe.rate if recipe else precision)
         why = f" ({needs})" if needs else ""

@@ -37,7 +37,7 @@ class Polynomial:
 
     @classmethod
     def of(cls, coefficients: Mapping[tuple[int, int], Fraction]) -> Polynomial:
-        """Of coefficients by (power of b, power of s)."""
+        """A polynomial from coefficients by (power of b, power of s)."""
         ordered = sorted(coefficients.items(), reverse=True)
         return cls(tuple((*powers, value) for powers, value in ordered if value))
 

@@ -78,7 +78,7 @@ def repeats(words: list[str]) -> list[dict[str, Any]]:
 
 
 def _pattern(words: list[str]) -> tuple[int, int] | None:
-    """Where a pattern begins that repeats to the end, and its length."""
+    """Start and length of the pattern that repeats to the end."""
     letters = {word: chr(i) for i, word in enumerate(dict.fromkeys(words))}
     text, n = "".join(letters[word] for word in words), len(words)  # compared at once
     for first in range(min(_PREFIX, n)):

@@ -68,7 +68,6 @@ class Supports(Spec):
     offload: tuple[OffloadName, ...] = Field(default=("none",), min_length=1, strict=False)
     # modules that can be offloaded by themselves, beside pipelines and modules that are repeated
     offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
-    transpose_weights: bool = False  # 8-bit weights can be kept in one layout
     mechanisms: Names = ()  # options of mechanisms, beside those whose modules name it or its base
     offload_with_recompute: bool = False  # what recompute still keeps can be offloaded
     # weights can be updated inside backward: not at all, on one GPU, or also where their gradients

@@ -75,7 +75,7 @@ def _batch(options: Options, report: Report, advice: Sequence[Advice]) -> str | 
 
 
 def _batch_text(report: Report, batch: int) -> str:
-    """So many sequences and their tokens; of a model of other samples, those."""
+    """A batch in words: sequences and their tokens, or samples of another kind."""
     return f"{batch:,} {report.throughput.samples}{_tokens(report, batch)}"
 
 

@@ -61,7 +61,7 @@ def for_target(options: Options) -> Options:
 
 
 def answered(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
-    """The same with the searches that it was made from."""
+    """The estimate with the searches that it was made from."""
     refuse(options, "estimate")
     typed, options = options, for_target(options)
     required = require.read(options.require)

@@ -33,7 +33,7 @@ class Bill:
     electricity_usd: float = 0.0
 
     def usd(self, price: Price) -> float | None:
-        """At this price; None where it is not known."""
+        """The bill at this price; None if unknown."""
         usd = price.usd_per_gpu_hour
         if usd is None:
             return None

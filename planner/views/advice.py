@@ -12,7 +12,7 @@ from planner.views.view import Block, Command, Link
 
 
 def advice_order(r: Report) -> str:
-    """In which order changes stand."""
+    """Order of the listed changes."""
     if not r.memory.fits:
         return "what fits at least cost first"
     tight = r.memory.verdict == "may not fit"

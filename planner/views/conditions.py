@@ -16,7 +16,7 @@ from planner.views.view import Block, View
 
 
 def condition_blocks(r: Report) -> list[Block]:
-    """Of a report: stragglers and input, where they were asked about."""
+    """Blocks of a report: stragglers and input, if requested."""
     return [*_straggler_blocks(r), *([] if r.input is None else [input_block(r.input)])]
 
 

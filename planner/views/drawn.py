@@ -321,7 +321,7 @@ def _band(g: _Ground, x: float, y: float, band: dict[str, Any], i: int) -> str:
 
 
 def _upright_band(g: _Ground, x: float, y: float, band: dict[str, Any], i: int) -> str:
-    """The same upright."""
+    """A vertical band."""
     low, high = g.y.at(y - band["arrayminus"][i]), g.y.at(y + band["array"][i])
     path = f"M{x - 5:.6g} {low:.6g}h10m-5 0V{high:.6g}m-5 0h10"
     return element("path", d=path, stroke_width=1.8, **inks("none", band.get("color", INK)))

@@ -90,7 +90,7 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
 
 
 def amount(r: Estimate, tokens: float | None) -> str:
-    """So many tokens; of a model whose sample is one token, samples."""
+    """An amount of tokens; of samples for a model whose sample is one token."""
     unit = r.throughput.samples if r.training.seq_len == 1 else "tokens"
     return f"{show(tokens, 'count')} {unit}"
 
@@ -123,7 +123,7 @@ def room(m: Fit) -> str:
 
 
 def fullest(r: Report) -> str:
-    """Where and when memory is fullest."""
+    """Stage and phase of the memory peak."""
     return f"worst: stage {r.memory.worst_stage}, {r.memory.worst_phase}"
 
 

@@ -80,7 +80,7 @@ def _stacked(
 
 
 def _colors(memory: Memory) -> dict[str, str]:
-    """Of every part in the color of its group, so that it has the same on each chart."""
+    """Color of every part by its group, the same on each chart."""
     return shades({name: memory_group(name) for name in (*memory.components, *_OUTSIDE)})
 
 

@@ -57,7 +57,7 @@ def pictures(r: Report) -> list[Picture]:
 
 
 def picture_block(r: Report) -> Block:
-    """The same as a part of a view."""
+    """The picture as a block of a view."""
     return Block("The plan as a picture", only="page", pictures=pictures(r))
 
 
@@ -262,7 +262,7 @@ def cluster(r: Report) -> Picture:
         return element("g", title(text), shape, element("text", number, **middle))
 
     def node(i: int, x: float, y: float, wide: float) -> tuple[str, float]:
-        """Its GPUs, and its height."""
+        """GPUs of a node, drawn, and the height."""
         mine = range(i * each, min((i + 1) * each, count))
         across = _across(each)
         cell = (wide - 8) / across

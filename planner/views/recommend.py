@@ -57,7 +57,7 @@ def view(document: Recommendation) -> View:
 
 
 def _no_cluster(document: SmallestCluster) -> str:
-    """That the goal has no answer; empty where it has."""
+    """Sentence if the goal has no answer; else empty."""
     if document.answers.by_goal[document.goal] is not None:
         return ""
     if not document.tried:

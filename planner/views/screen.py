@@ -55,7 +55,7 @@ def plan_blocks(r: Estimate) -> list[Block]:
 
 
 def view(r: Estimate, more: Sequence[Block] = ()) -> View:
-    """The same as a view. more: blocks requested besides."""
+    """The screen as a view. more: blocks requested besides."""
     mark: Mark = "yes" if r.memory.fits else "no"
     if r.undecided and r.undecided.moves:
         mark = "maybe"

@@ -149,7 +149,7 @@ def _mark(fits: bool, value: float, knee: float | None, now: float | None) -> Ma
 
 
 def knee_said(comparison: Comparison, given: Mapping[str, object]) -> str:
-    """Where the knee is, and what the value of the request makes of it."""
+    """Position of the knee, and the value of the request relative to it."""
     curve = comparison.curves[0]
     if len(comparison.curves) > 1:
         return _best_said(comparison, curve)

@@ -8,8 +8,8 @@ function carried(link) {
   for (const name of [...ownKeys, "preset", "wait"]) kept.delete(name);
   for (const [name, mark] of [...kept]) { // a default of the page stays there
     if (!name.startsWith("from.") || !mark.startsWith("default|page|")) continue;
-    const of = name.slice("from.".length);
-    if (`default|page|${kept.get(of)}` === mark) kept.delete(of);
+    const option = name.slice("from.".length);
+    if (`default|page|${kept.get(option)}` === mark) kept.delete(option);
     kept.delete(name);
   }
   return [...kept].length ? `${link.dataset.path}?${kept}` : link.dataset.path;

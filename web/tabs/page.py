@@ -99,7 +99,7 @@ def _steps(tab: Tab, document: Any, request: TabRequest) -> tuple[list[dict[str,
     charts: Charts = []
 
     def to(link: Link) -> str | None:
-        """The same page with another plan; other addresses as they are."""
+        """The page with another plan; other addresses as they are."""
         address = _address(tab, request)(link)
         kept = urlencode([(n, t) for n, t in request.pairs if n in tab.own_rows])
         if address is None or not link.command:

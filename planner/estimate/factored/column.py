@@ -86,7 +86,7 @@ class Column(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def constant(self) -> Any:
-        """Its value, if that is one for all layouts; else None."""
+        """The value of a constant column; None if layouts differ."""
         known = self.content
         return known[0, 0] if isinstance(known, np.ndarray) and known.size == 1 else None
 
@@ -192,7 +192,7 @@ def column_of(levels: Levels, level: Level, values: Array) -> Column:
 
 
 def constant(levels: Levels, value: Any) -> Column:
-    """The same number or truth for all layouts."""
+    """A column with one number or truth value for all layouts."""
     dtype = bool if isinstance(value, bool | np.bool_) else float
     return column_of(levels, levels.constant, np.full((1, 1), value, dtype=dtype))
 
@@ -210,7 +210,7 @@ def dense(column: Column) -> Array:
 
 
 def values_on(column: Column, level: Level) -> Array:
-    """The same on a finer level."""
+    """Values on a finer level."""
     if column.level is level or column.level.count == 1:
         return dense(column)
     return dense(column).take(column.levels.map(level, column.level), axis=0)

@@ -124,8 +124,8 @@ def _program(wanted: Sequence[Column]) -> tuple[list[Column], list[_Step], dict[
 def _cuts(
     levels: Levels, level: Level, leaves: Sequence[Column], rows: Array, options: Array
 ) -> list[tuple[Array, Array | None]]:
-    """Of every leaf what these combinations and options need: (values, row of them for each
-    combination; None: one for all)."""
+    """For every leaf the values that these combinations and options need: (values, row of them for
+    each combination; None: one for all)."""
     places = {level: rows}
     for x in leaves:
         if x.level not in places:
@@ -149,7 +149,7 @@ def _cut(x: Column, rows: Array, options: Array) -> tuple[Array, Array | None]:
 
 
 def _columns(column: Column) -> list[Column]:
-    """Its operands."""
+    """Operands of an operation."""
     return column.deferred.columns if column.deferred else []
 
 

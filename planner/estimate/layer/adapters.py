@@ -52,7 +52,7 @@ _WEIGHTS = 2.0  # of an adapter: A and B
 
 @dataclass(frozen=True)
 class AdapterWork:
-    """Of a mean layer and micro-batch."""
+    """Work of adapters in a mean layer and micro-batch."""
 
     gemms: BothWays[Array]
     operators: BothWays[Array]  # seconds of those bound by memory

@@ -29,7 +29,7 @@ def convolution_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
 
 
 def _moved_bytes(plan: Plan, p: Gemm) -> Array:
-    """Of one pass: its three tensors."""
+    """Bytes that one pass moves: its three tensors."""
     weights, written = p.batch * p.k * p.n, p.batch * p.m * p.n
     return plan.training.element_bytes * (p.read + written + weights)
 

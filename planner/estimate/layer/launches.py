@@ -113,7 +113,8 @@ def _of_decoder(plan: Plan, mix: Mix) -> float:
 
 
 def _operators(part: Part, fused: bool) -> float:
-    """Of a part, where a layer of a decoder has OPERATORS_FORWARD. fused: compiled code."""
+    """Operators of a part, relative to OPERATORS_FORWARD of a decoder layer. fused: compiled
+    code."""
     if isinstance(part, Traced):
         return (fused and part.fused_issued) or part.issued
     if part.operators is not None:

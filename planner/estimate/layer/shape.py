@@ -61,7 +61,7 @@ class LayerShape:
         return sum(each) + 0.0 * self.tokens
 
     def of_plan(self, plan: Plan) -> LayerShape:
-        """The same columns under the plan of a tower."""
+        """The shape under the plan of a tower."""
         if plan is self.plan:
             return self
         return local_shape(plan, **{name: getattr(self, name) for name in (*KEY, "hooked")})

@@ -173,7 +173,7 @@ def fragmentation(plan: Plan) -> float:
 
 
 def _of_lengths_alike(plan: Plan) -> float:
-    """The same where all micro-batches have one length."""
+    """Memory if all micro-batches have one length."""
     usual = float(plan.stack.fragmentation_frac)
     return min(usual, EXPANDABLE_FRAC) if plan.expandable_segments else usual
 

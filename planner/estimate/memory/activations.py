@@ -2,8 +2,6 @@
 recompute rule.
 
 Symbols as in formulas.memory. Every function returns one value per row of the table.
-
-Long: the rules of all operators are summed under one recompute rule.
 """
 
 from __future__ import annotations
@@ -14,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate.machine.kernels import split_experts
-from planner.estimate.memory import beside_frozen, eager, modules, norms, traced
+from planner.estimate.memory import attention, beside_frozen, eager, modules, norms, traced
+from planner.estimate.memory.low_precision import low_copy_bytes
+from planner.estimate.memory.norms import COUNTED_ELEMENT
 from planner.estimate.memory.tokens import routed_tokens, tokens_of
 from planner.estimate.stages import Repeated, StageSplit
-from planner.formulas import casts, experts, memory, recompute
+from planner.formulas import experts, memory, recompute
 from planner.formulas.params import MTP_NORMS, stream_of
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
@@ -37,17 +37,6 @@ from planner.specs.plan import Plan
 from planner.specs.polynomial import NONE
 from planner.specs.towers import head_plan, kind_plan, plans
 
-# bytes per score element that is kept: without, with attention dropout. Fused softmax kernels keep
-# its 16-bit output (and with dropout a mask and the dropped output, arXiv 2205.05198 eq. 1); eager
-# attention an fp32 softmax and its 16-bit copy, with dropout a mask and the dropped copy in its
-# place. FlashAttention keeps only the state of its random numbers
-SCORE_BYTES = {"fused_softmax": (2.0, 5.0), "eager": (6.0, 7.0)}
-# per score element in backward, beyond what is kept: fused softmax in place; eager an fp32 gradient
-# before and after softmax
-_SCORE_GRADIENT = {"fused_softmax": 2.0, "eager": 6.0}
-# micro-batch times heads that a thread block divides, and keys that it takes at most
-_SOFTMAX_BATCHES, _SOFTMAX_KEYS = 4.0, 4096
-_COUNTED_ELEMENT = 2.0  # bytes of an element for which the bytes of a stack are counted
 # bytes per element of an MLP without a gate: inputs of GeLU and of its second GEMM
 _PLAIN_MLP = 4.0
 _DROPOUT_MASKS = 2.0  # of a byte per element: after attention and after the MLP
@@ -118,7 +107,7 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind, frozen: bool) -> Ledger
 
 def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
     if isinstance(part, Traced):
-        return traced.scores(plan, c, part, lambda core: _score_bytes(plan, core))
+        return traced.scores(plan, c, part, lambda core: attention.score_bytes(plan, core))
     if isinstance(part, Mlp):
         return _dense_activations(plan, c, part, own_input)
     if isinstance(part, Moe):
@@ -129,10 +118,10 @@ def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
     if eager.casts_inputs(plan):
         inputs, own_input = inputs * eager.input_copies(plan, part), True
     if isinstance(part, Latent):
-        return {"latent/input": inputs * own_input} | _latent_activations(plan, c, part)
+        return {"latent/input": inputs * own_input} | attention.latent(plan, c, part)
     out: Ledger = {f"{'attention' if part.mixes else 'mlp'}/input": inputs * own_input}
     if isinstance(part, Attention | CrossAttention):
-        return out | _attention_activations(plan, c, part)
+        return out | attention.by_heads(plan, c, part)
     return out
 
 
@@ -142,15 +131,6 @@ def _input_bytes(plan: Plan) -> float:
     low, share = low_copy_bytes(plan), plan.training.wide_layers / plan.model.layers
     wide = plan.training.element_bytes
     return wide if low == 0 else share * wide + (1 - share) * low
-
-
-def low_copy_bytes(plan: Plan) -> float:
-    """Bytes per element of the copy in 8 or 4 bit that a GEMM keeps for its weight gradient; 0:
-    it keeps what it was made of, as adapters do, which are not in the format."""
-    recipe, frozen = plan.recipe, plan.training.adapter is not None
-    if recipe is None or frozen or not plan.stack.activations.fp8_inputs:
-        return 0.0
-    return float(casts.operand_bytes(recipe.element, recipe.scale, recipe.block))
 
 
 def _inputs(plan: Plan, c: Columns) -> Array:
@@ -191,111 +171,6 @@ def embedding_mask(plan: Plan, c: Columns) -> Array:
     return functools.reduce(np.add, masks_bytes)
 
 
-def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttention) -> Ledger:
-    """Saved activations of attention by heads: queries, keys, values and output."""
-    stack, e, tp = plan.stack, plan.training.element_bytes, c.tp
-    (core,) = part.core()
-    tokens, width = tokens_of(plan, c)[0], float(part.heads * part.head_dim)
-    each = (core.query_width + core.value_width) * core.own_kv
-    pairs = float(each) * np.maximum(part.kv_heads, tp)
-    # Ulysses repeats keys and values where its ranks are more than their heads
-    sharing = tp * c.cp if plan.context_way == "ulysses" else tp
-    sent = float(each) * np.maximum(part.kv_heads, sharing)
-    if stack.activations.repeated_kv:
-        sent = sent + float(each) * (part.heads - part.kv_heads)
-    if isinstance(part, CrossAttention):  # of another sequence
-        sent = sent * (float(core.keys or plan.training.seq_len) / float(plan.training.seq_len))
-    if isinstance(part, Attention):
-        sent = sent + eager.rotated_beside(plan, c, part)
-    out: Ledger = {"attention/qkv": memory.projected_bytes(tokens, width + sent, e, tp)}
-    if part.qk_norm != "none":
-        of_norm = norms.norm_bytes(plan, of_stream=False)
-        if eager.wide_stream(plan) and not plan.fused_norm:  # what it reads is in 16 bit
-            of_norm += eager.normed_bytes(plan) - eager.WIDE_BYTES
-        normed = memory.projected_bytes(tokens, width + pairs / 2, of_norm, tp)
-        heads = part.heads + np.maximum(part.kv_heads, tp) if part.qk_norm == "per_head" else 2.0
-        out["attention/qk_norm"] = normed + memory.projected_bytes(
-            tokens, heads, norms.statistic_bytes(plan), tp
-        )
-    return out | _core_activations(plan, c, core)
-
-
-def scores_kernel(plan: Plan, core: Attended) -> str | None:
-    """The kernel of attention where it writes its scores; None where they stay on the chip. Scores
-    with a learned bias take a softmax in 16 bit (T5 of transformers 5.23)."""
-    if plan.attention == "eager" and eager.narrow_softmax(plan):
-        return "fused_softmax"
-    if not plan.flash_attention:
-        return plan.attention
-    return "fused_softmax" if core.biased else None
-
-
-def _falls_back(plan: Plan, c: Columns, core: Attended) -> Array:
-    """1 where Megatron's fused softmax does not take the shape, for which torch's own runs in fp32
-    (FusedScaleMaskSoftmax.is_kernel_available of megatron/core/fusions/fused_softmax.py)."""
-    if plan.attention != "fused_softmax" or plan.stack.family != "megatron":
-        return 0.0 * c.tp
-    keys, batches = core.keys or plan.training.seq_len, c.micro_batch * core.heads / c.tp
-    return 1.0 * ((np.mod(batches, _SOFTMAX_BATCHES) > 0) | (keys > _SOFTMAX_KEYS))
-
-
-def _latent_activations(plan: Plan, c: Columns, mla: Latent) -> Ledger:
-    """Saved activations of latent attention: compressed and projected queries, keys, values,
-    output."""
-    e = plan.training.element_bytes
-    tokens, local = tokens_of(plan, c)
-    low = float((mla.query_rank or 0) + mla.kv_rank + mla.rope_head_dim)
-    wide = 2 * mla.nope_head_dim + mla.rope_head_dim + mla.value_head_dim + mla.rope_head_dim
-    out: Ledger = {
-        "latent/low": memory.product_input_bytes(local, low, e),
-        "latent/normed": memory.product_input_bytes(local, low, e),
-        "latent/qkv": memory.projected_bytes(tokens, float(mla.heads * wide), e, c.tp),
-    }
-    *_, core = (core for core in mla.core() if isinstance(core, Attended))
-    return out | _core_activations(plan, c, core)
-
-
-def _score_bytes(plan: Plan, core: Attended) -> float:
-    """Kept per score of a core without dropout."""
-    kernel = scores_kernel(plan, core)
-    each = SCORE_BYTES[kernel][0] if kernel else 0.0
-    return each * plan.training.element_bytes / _COUNTED_ELEMENT
-
-
-def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
-    """Scores where a kernel keeps them, and the weighted values."""
-    e, tp, tokens = plan.training.element_bytes, c.tp, tokens_of(plan, c)[0]
-    dropped = plan.model.dropout and plan.model.dropout_of != "hidden"
-    kernel = scores_kernel(plan, core)
-    kept: Array = SCORE_BYTES[kernel][int(dropped)] if kernel else 0.0
-    if kernel:
-        slow = _falls_back(plan, c, core)
-        kept = np.where(slow > 0, SCORE_BYTES["eager"][int(dropped)], kept)
-    if kernel == "eager" and eager.runs_code(plan, "capped scores"):
-        kept = kept + _COUNTED_ELEMENT  # what tanh returns
-    score, keys = kept * (e / _COUNTED_ELEMENT), float(core.keys or plan.training.seq_len)
-    # a GEMM of 8 or 4 bit keeps its own copy of the attention's output
-    again = low_copy_bytes(plan) * (1 - plan.training.wide_layers / plan.model.layers)
-    masked = eager.masked_rows(plan, c)
-    repeated = 0.0 * masked  # keys and values for every head
-    if core.kv_heads:
-        beyond = float((core.heads - core.kv_heads) * (core.query_width + core.value_width))
-        # one head expands to others as a view, which this kernel takes
-        copied = masked * (core.kv_heads > 1)
-        repeated = np.where(eager.masks(plan), 1.0, copied) * beyond
-    output = memory.projected_bytes(tokens, float(core.heads * core.value_width), e, tp)
-    # queries head by head leave an output that is copied for the next matrix
-    joined = eager.joined_rotary(plan) and plan.flash_attention
-    return ({"attention/joined": output} if joined else {}) | {
-        "attention/core": memory.attention_core_bytes(
-            tokens, float(core.heads), keys, score + 0 * tp, tp
-        )
-        + memory.projected_bytes(tokens, repeated, e, tp),
-        "attention/mask": e * masked * tokens * keys,
-        "attention/output": output * (1 + again / e),
-    }
-
-
 def _mlp_bytes(plan: Plan, part: Mlp | Moe) -> float:
     """Bytes per MLP element: inputs of the activation function and of the second GEMM."""
     e = plan.training.element_bytes
@@ -305,8 +180,8 @@ def _mlp_bytes(plan: Plan, part: Mlp | Moe) -> float:
     each = eager.gated_bytes(plan) if part.gated else _PLAIN_MLP
     # a ReLU keeps only its output, which the second GEMM keeps anyway
     if not part.gated and part.activation == "relu":
-        each -= _COUNTED_ELEMENT if each >= 2 * _COUNTED_ELEMENT else 0.0
-    each = each * plan.stream_bytes / _COUNTED_ELEMENT - (e - _input_bytes(plan))
+        each -= COUNTED_ELEMENT if each >= 2 * COUNTED_ELEMENT else 0.0
+    each = each * plan.stream_bytes / COUNTED_ELEMENT - (e - _input_bytes(plan))
     return each - part.inputs * (plan.stream_bytes - _activated_bytes(plan))
 
 
@@ -369,7 +244,7 @@ def _selective_saving(plan: Plan, c: Columns, kind: Kind, kept: Ledger) -> Array
     # torchtitan's rule keeps the layer's input, the attention's output and the output of every
     # second GEMM: q, v, gate, down; compiled, the last of these is not kept, since backward does
     # not read it. It runs in 16 bit
-    e, model = _COUNTED_ELEMENT, plan.model
+    e, model = COUNTED_ELEMENT, plan.model
     tokens = c.tokens(plan.training.seq_len)
     whole = 1.0 if plan.training.compile else 2.0
     widths = whole * model.hidden + sum(modules.selected(part) for part in kind.parts) / c.tp
@@ -497,13 +372,7 @@ def _of_tower(plan: Plan, c: Columns) -> Array:
             hidden = np.maximum(hidden, elements * each)
         for attended in part.core():
             if isinstance(attended, Attended):
-                keys = attended.keys or plan.training.seq_len
-                kernel = scores_kernel(plan, attended)
-                if kernel:
-                    slow = _falls_back(plan, c, attended) > 0
-                    of_score = np.where(slow, _SCORE_GRADIENT["eager"], _SCORE_GRADIENT[kernel])
-                    scores = tokens * attended.heads / c.tp * keys
-                    core = np.maximum(core, scores * of_score * e / _COUNTED_ELEMENT)
+                core = np.maximum(core, attention.score_gradients(plan, c, attended))
             elif isinstance(attended, Scan):  # gradients of all that it reads
                 core = np.maximum(core, tokens * attended.read_elements / c.tp * e)
     added = memory.product_input_bytes(local, float(model.hidden), eager.residual_bytes(plan))
@@ -522,21 +391,6 @@ def sequence_buffers(plan: Plan, c: Columns) -> tuple[Array, Array]:
     h, e = float(plan.model.hidden), plan.training.element_bytes
     whole = np.where(local < tokens, memory.product_input_bytes(tokens, h, e), 0.0)
     return np.where(_inputs(plan, c) < tokens, whole, 0.0), whole
-
-
-def score_buffer(plan: Plan, c: Columns) -> Array:
-    """The buffer that products of queries and keys are written to, where it stays (the same "mpu"
-    buffer, get_global_memory_buffer in transformer/dot_product_attention.py of Megatron-core)."""
-    tokens, largest = tokens_of(plan, c)[0], 0.0 * c.tp
-    if not plan.stack.activations.score_buffer:
-        return largest
-    for part, _ in parts_of(plan.model):
-        for core in part.core():
-            if isinstance(core, Attended) and scores_kernel(plan, core):
-                keys = float(core.keys or plan.training.seq_len)
-                each = plan.training.element_bytes * core.heads / c.tp
-                largest = np.maximum(largest, each * tokens * keys)
-    return largest
 
 
 def module_activations(plan: Plan, c: Columns) -> Array:

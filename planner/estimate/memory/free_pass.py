@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.estimate.memory import activations, eager
+from planner.estimate.memory import attention, eager
 from planner.estimate.memory.tokens import routed_tokens, tokens_of
 from planner.ledger import Array
 from planner.specs.columns import Columns
@@ -33,7 +33,7 @@ def layer_bytes(plan: Plan, c: Columns) -> Array:
             routed = routed_tokens(plan, c)
             inner = np.maximum(inner, e * routed * part.ffn_hidden * (part.inputs + 1.0))
         for core in part.core():
-            if isinstance(core, Attended) and activations.scores_kernel(plan, core):
+            if isinstance(core, Attended) and attention.scores_kernel(plan, core):
                 keys = float(core.keys or plan.training.seq_len)
                 inner = np.maximum(inner, tokens * core.heads / c.tp * keys * _SCORE_BYTES)
     streams = _STREAMS - max(_HELD_BY_CALLERS - float(plan.model.layers), 0.0)

@@ -44,3 +44,12 @@ def keeps_copies(plan: Plan) -> bool:
     """Whether copies for GEMMs stay beside weights in 16 bit."""
     narrow = plan.recipe is not None and not plan.is_low("weights")
     return narrow and plan.stack.precision.weight_copies
+
+
+def low_copy_bytes(plan: Plan) -> float:
+    """Bytes per element of the copy in 8 or 4 bit that a GEMM keeps for its weight gradient; 0:
+    it keeps what it was made of, as adapters do, which are not in the format."""
+    recipe, frozen = plan.recipe, plan.training.adapter is not None
+    if recipe is None or frozen or not plan.stack.activations.fp8_inputs:
+        return 0.0
+    return float(casts.operand_bytes(recipe.element, recipe.scale, recipe.block))

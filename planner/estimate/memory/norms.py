@@ -5,7 +5,7 @@ from __future__ import annotations
 from planner.estimate.memory import eager
 from planner.specs.plan import Plan
 
-_COUNTED_ELEMENT = 2.0  # bytes of an element for which the bytes of a stack are counted
+COUNTED_ELEMENT = 2.0  # bytes of an element for which the bytes of a stack are counted
 # the least that an RMSNorm of several operators keeps per element where a stack does not say: an
 # fp32 copy of its input and the normed element in 16 bit; own count
 _SPLIT_NORM_BYTES = 6.0
@@ -21,7 +21,7 @@ def norm_bytes(plan: Plan, of_stream: bool = True) -> float:
             return eager.WIDE_BYTES
         share = of_stream / max(plan.model.norms_per_block, 1)
         return plan.stream_bytes + share * (eager.residual_bytes(plan) - plan.stream_bytes)
-    wide = max(plan.stack.activations.norm, _SPLIT_NORM_BYTES) - _COUNTED_ELEMENT
+    wide = max(plan.stack.activations.norm, _SPLIT_NORM_BYTES) - COUNTED_ELEMENT
     return wide + normed_bytes(plan)
 
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.estimate import sync
-from planner.estimate.memory import activations, caches, eager, free_pass, gradients, loss, offload
+from planner.estimate.memory import (
+    activations,
+    attention,
+    caches,
+    eager,
+    free_pass,
+    gradients,
+    loss,
+    offload,
+)
 from planner.estimate.memory.phases import Phased, between_updates, in_backward, throughout
 from planner.estimate.memory.tokens import tokens_of
 from planner.formulas import memory
@@ -100,7 +109,7 @@ def logits(s: StageOf) -> Phased:
 def sequence_buffers(s: StageOf) -> Phased:
     """Whole tensors of a GEMM under sequence parallelism, and a buffer that stays."""
     gathered, output = activations.sequence_buffers(s.plan, s.c)
-    scores = activations.score_buffer(s.plan, s.c)
+    scores = attention.score_buffer(s.plan, s.c)
     stays = np.maximum(gathered, scores)
     step = np.where(scores > 0, stays, 0.0)
     return between_updates(stays + output)._replace(step=step)

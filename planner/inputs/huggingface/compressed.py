@@ -70,7 +70,7 @@ def mix(s: Source) -> list[Part]:
 
 
 def ends(s: Source, f: Family, layer: Layer) -> list[Part]:
-    """The same for the experts; after the last layer the lanes become one."""
+    """Lanes around the experts; after the last layer the lanes become one."""
     s.doc.ignore("num_hash_layers")
     last = m.hyper(s.doc.count("hc_mult"), "head") if layer.last else []
     return mix(s) + last

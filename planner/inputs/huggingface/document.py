@@ -34,7 +34,7 @@ class Document:
     _parts: list[Document] = field(default_factory=list)
 
     def of_class(self, assumed: Mapping[str, Any], spellings: Mapping[str, str]) -> Document:
-        """The same object with the defaults of its class in transformers, and its keys in the
+        """The object with the defaults of its class in transformers, and its keys in the
         spelling of that class. A key that is null does not take the default: it is None in
         transformers as well."""
         spellings = {

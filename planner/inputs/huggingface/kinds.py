@@ -55,7 +55,7 @@ def first_of(step: int, rare: str = FULL, often: str = SLIDING) -> Kinds:
 
 
 def when(rule: Callable[[int, int], bool], yes: str = FULL, no: str = SLIDING) -> Kinds:
-    """By a rule on the place of a layer and their number."""
+    """Kinds by a rule on the index of a layer and the number of layers."""
     return lambda s: [yes if rule(i, s.layers) else no for i in range(s.layers)]
 
 

@@ -61,7 +61,7 @@ def attention(s: Source, f: Family, layer: Layer, **changes: Any) -> list[Part]:
 
 
 def window(s: Source, f: Family, layer: Layer, **changes: Any) -> list[Part]:
-    """The same with a sliding window, which the file states."""
+    """Attention with a sliding window, which the file states."""
     if not s.window:
         raise s.error("sliding_window", "must be the width of the layers that slide")
     return attention(s, f, layer, **{"window": s.window, "name": "window", **changes})

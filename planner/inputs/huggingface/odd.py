@@ -270,7 +270,7 @@ def _nemotron_pattern(doc: Document) -> list[str] | None:
 
 
 def nemotron_layers(doc: Document) -> int:
-    """As many as the file lists, whatever num_hidden_layers says."""
+    """The listed layers, whatever num_hidden_layers says."""
     doc.ignore("num_hidden_layers")
     doc.only("attention_head_dim", doc.data.get("head_dim"), "contradicts head_dim")
     listed = doc.listed("layers_block_type", str)

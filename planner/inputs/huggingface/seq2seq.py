@@ -54,7 +54,7 @@ def t5(doc: Document) -> Shape:
 
 
 def umt5(doc: Document) -> Shape:
-    """The same with a table of distances in every layer."""
+    """T5 with a table of distances in every layer."""
     return _t5(doc, every=True)
 
 
@@ -112,7 +112,7 @@ def bart(doc: Document) -> Shape:
 
 
 def mbart(doc: Document) -> Shape:
-    """The same with norms before blocks and one at the end of both stacks."""
+    """BART with norms before blocks and one at the end of both stacks."""
     return _bart(doc, final=True)
 
 

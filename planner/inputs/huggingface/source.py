@@ -106,7 +106,7 @@ class Source:
         return self.doc.count(name, minimum=minimum)
 
     def maybe(self, *names: str, minimum: int = 1) -> int | None:
-        """The same, where null or absent says something."""
+        """A value for which null or absent has a meaning."""
         return self.doc.optional_count(self.doc.first(names), minimum=minimum)
 
     def flag(self, key: str) -> bool:

@@ -118,7 +118,7 @@ class Answers(Document):
 
     @property
     def by_goal(self) -> dict[str, ClusterRow | None]:
-        """The same by name of the goal."""
+        """Values by name of the goal."""
         return structs.asdict(self)
 
 

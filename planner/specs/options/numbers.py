@@ -37,7 +37,7 @@ def amount(row: Row, given: str | float | int) -> float:
 
 
 def amount_in(row: Row, given: str | float | int) -> tuple[float, str]:
-    """The same, with the unit of the option in whose dimension it was given. Raises ValueError
+    """The amount with the unit of the option in whose dimension it was given. Raises ValueError
     with a sentence."""
     says, such = row.says, f"write for example '{row.says.example}'"
     try:

@@ -34,7 +34,7 @@ class Output(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioFile(Record):
-    """Where options come from that are not on the command line."""
+    """Source of options that are not on the command line."""
 
     GROUP: ClassVar = ModelOptions.GROUP
     VERBS: ClassVar = REQUESTS | {"export", "preflight"}  # which take what estimate takes

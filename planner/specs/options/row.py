@@ -214,7 +214,7 @@ class Row:
 
     @property
     def help(self) -> str:
-        """Its sentence with its values, the options it needs and the default."""
+        """Help of an option: its sentence, values, needed options and default."""
         words = re.findall(r"[\w-]+", self.says.help)
         unsaid = not self.says.argument and not {*map(str, self.choices)} <= {*words}
         values = f"; one of {', '.join(map(str, self.choices))}" if unsaid else ""

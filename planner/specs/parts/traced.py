@@ -122,7 +122,7 @@ class Moves(Spec):
 
 
 class Share(Spec):
-    """Of what a block keeps, what ranks have a share of."""
+    """Tensors that a block keeps and ranks divide."""
 
     ranks: Shared
     saved: Count = NONE

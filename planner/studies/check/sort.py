@@ -20,7 +20,8 @@ def is_runs_table(head: bytes) -> bool:
 
 
 def recipes_of(names: Iterable[str], field: str) -> dict[str, str]:
-    """Of these files the recipes, with their texts. A log that repeats a command line is a log, and
+    """The recipes among these files, with their texts. A log that repeats a command line is a log,
+    and
     so is what is neither: its reader says what it lacks."""
     texts = {}
     for name in names:

@@ -39,7 +39,7 @@ def objects(
 
 
 class _BrokenList(ValueError):
-    """Where a list stops being JSON."""
+    """Position at which a list stops being JSON."""
 
 
 def _streamed(source: Pieces, at: list[int], begins: re.Pattern[str]) -> Iterator[dict[str, Any]]:

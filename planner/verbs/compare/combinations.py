@@ -143,7 +143,7 @@ def _defaults(requests: Sequence[Options]) -> dict[int, Batch]:
 
 
 def _one_batch(requests: Sequence[Options]) -> tuple[list[Options], list[str]]:
-    """The same global batch for all that name none, and no accumulation that sets it."""
+    """One global batch for all requests that name none, and no accumulation that sets it."""
     batches = _defaults(requests)
     changed = [
         options.changed(global_batch=batches[i].sequences) if i in batches else options

@@ -95,7 +95,7 @@ def _is_equal(gpus: int, exact: float) -> bool:
 
 
 def _best(points: Sequence[Point], exact: float) -> Point | None:
-    """Of equal counts the nearest that is about as fast per GPU as any, those that fit before
+    """The nearest of equal counts that is about as fast per GPU as any, those that fit before
     others; else the nearest with a layout. None: none has one. points: the nearest first."""
     answered = [point for point in points if point.report is not None]
     equal = [point for point in answered if _is_equal(point.options.gpus, exact)]

@@ -59,7 +59,7 @@ class Least:
         return 0.0 if self.run_gpu_s is None else self.run_gpu_s / gpus / DAY_S
 
     def at_least(self, step_gpu_s: float) -> Least:
-        """With this many GPU-seconds of a step, if that is more."""
+        """The bound raised to this many GPU-seconds of a step."""
         more = max(step_gpu_s / self.step_gpu_s, 1.0)
         run = None if self.run_gpu_s is None else more * self.run_gpu_s
         return replace(self, step_gpu_s=more * self.step_gpu_s, run_gpu_s=run)

@@ -220,7 +220,7 @@ class _Trials:
         *,
         elsewhere: bool = True,
     ) -> list[int]:
-        """Of these positions of a kind those that a bound does not rule out: that could be better
+        """Positions of a kind that a bound does not rule out: that could be better
         by one of the goals than all that were tried, once some are."""
         contests = list(self._contests(k, goals, elsewhere))
         return [

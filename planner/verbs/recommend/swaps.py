@@ -166,7 +166,7 @@ def of_layer(plan: Plan, table: Columns) -> Layer:
 
 
 def over(plan: Plan, link: LinkSpec, layer: Layer) -> HostLink:
-    """The same layer swapped over one link, and what is cheaper."""
+    """Swapping the layer over one link, and the cheaper choice."""
     numbers = machine(with_host_link(plan, link))
     copy = float(overlap.host_copy_s(layer.kept_bytes, numbers.host_copy_bandwidth))
     out, back = (

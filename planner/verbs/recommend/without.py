@@ -101,7 +101,7 @@ def _fewer(
 
 
 def _excess(counts: Sequence[Count], limits: Limits) -> float:
-    """By how much the nearest count of a kind is beyond its limits; infinite where none fits."""
+    """Distance of the nearest count of a kind from its limits; infinite if none fits."""
     return min((_over(row, limits) for row in rows_of(counts) if row.fits), default=math.inf)
 
 
@@ -279,7 +279,7 @@ def _goodput(limits: Limits, counts: Sequence[Sequence[Count]]) -> list[Without]
 
 
 def _undisturbed(row: ClusterRow) -> ClusterRow:
-    """The same run if nothing failed and no checkpoint was written."""
+    """The run without failures and checkpoints."""
     days, cost = (
         None if value is None else value * row.goodput for value in (row.days, row.cost_usd)
     )

@@ -85,7 +85,7 @@ class Context:
 
     @cached_property
     def plain(self) -> StepTime:
-        """The same layouts without sharding: only the computation of layers."""
+        """The layouts without sharding: only the computation of layers."""
         table = replace(self.estimates.table, zero=np.zeros_like(self.estimates.table.zero))
         return step_time(self.plan, table, self.m)
 
@@ -291,7 +291,7 @@ class Strategy:
         return Steps(1.0, self.no_cost or "the same arithmetic as one large batch: no cost")
 
     def differs_with(self, given: StrategySettings) -> str:
-        """Its description, with the numbers of the request."""
+        """Description of a strategy with the numbers of the request."""
         bucket = number(given, "bucket") or float(BUCKET_CAP_BYTES)
         return self.differs.format(
             bucket=show(bucket, "B"), local_steps=given.local_steps or self.local_steps

@@ -383,7 +383,7 @@ def _models(tried: Sequence[Attempt], jobs: int) -> list[tuple[FittingModel, ...
 
 
 def _timed(tried: Sequence[Attempt], points: Sequence[Point], jobs: int) -> list[Point]:
-    """The same, where the micro-batch of an answer tells how many tokens are padding, with the
+    """The tuning, where the micro-batch of an answer shows how many tokens are padding, with the
     tokens of all epochs: that micro-batch is kept."""
     out, places, requests = list(points), [], []
     for i, (each, point) in enumerate(zip(tried, points, strict=True)):

@@ -31,7 +31,7 @@ class Method:
         return "lora" in self.pairs
 
     def of_rank(self, rank: int) -> Method:
-        """The same with adapters of another rank, where it has some."""
+        """The method with adapters of another rank, if it has adapters."""
         pairs = {**self.pairs, "lora": rank} if self.has_adapters else self.pairs
         return replace(self, pairs=pairs)
 
