@@ -129,7 +129,16 @@ class Block(nn.Module):
         ("y.cumsum(1)", "cumsum of the block acts along the tokens"),
         ("y.softmax(1)", "_softmax of the block acts along"),
         ("y - y.mean(1, keepdim=True)", "mean of the block acts along"),
-        ("nn.functional.pad(y[:, :-1], (0, 0, 1, 0))", "slice of the block acts along"),
+        ("nn.functional.pad(y[:, :-1], (0, 0, 1, 0))", "constant_pad_nd of the block acts"),
+        # tokens of a text before the sequence, or behind it, and cut off again
+        ("torch.cat([y.new_zeros(len(y), 4, 32), y], 1)[:, 4:]", ""),
+        ("torch.cat([y, y.new_zeros(len(y), 4, 32)], 1)[:, :-4]", ""),
+        ("torch.cat([y.new_zeros(len(y), 4, 32), y], 1).split([4, y.shape[1]], 1)[1]", ""),
+        # shifts by a token, a turn, a copy
+        ("torch.cat([y.new_zeros(len(y), 1, 32), y[:, :-1]], 1)", "of the block acts along"),
+        ("torch.cat([y[:, 1:], y.new_zeros(len(y), 1, 32)], 1)", "of the block acts along"),
+        ("torch.cat([y[:, 1:], y[:, :1]], 1)", "of the block acts along"),
+        ("torch.cat([y, y], 1)[:, : y.shape[1]]", "cat of the block acts along"),
         ("y.flip(1)", "flip of the block acts along"),
         ("(y @ y.transpose(1, 2)) @ y", "multiplies tokens with tokens"),
         ("y @ (y.transpose(1, 2) @ y)", "multiplies tokens with tokens"),

@@ -3,13 +3,15 @@ for."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_trace import traced_by_hand
+from test_trace import MLP, WORDS, traced_by_hand
 from traced_model import TWO_BLOCKS
 
+from planner.specs.parts import Mamba2
 from planner.specs.polynomial import parse
 
 # all samples are one row of tokens under a mask, as images of several sizes are
@@ -112,3 +114,48 @@ def test_a_length_may_be_the_width(tmp_path: Path) -> None:
     for block in blocks:
         splits = [gemm["split"] for gemm in block["gemms"]]
         assert sorted(splits) == ["columns", "columns", "columns", "rows"]
+
+
+@pytest.mark.oracle
+def test_tokens_may_be_as_many_as_the_model_is_wide(tmp_path: Path) -> None:
+    """The gradient of the logits of two samples of 16 tokens has the size of the table's."""
+    body = (MLP + WORDS).replace("self.head(x)", "self.head(x).float()")
+    answer = traced_by_hand(tmp_path, body, "words")
+    assert answer["model"]["vocab"] == 1024
+    # both ways: logits in 16 bit and in 32
+    rows = [row for row in answer["parts"][-1]["moves"] if row["operators"] == "copy"]
+    moved = [row.get(way) for way in ("forward", "backward") for row in rows if way in row]
+    assert moved == [f"{6 * 1024}*b*s"] * 2
+
+
+MAMBA = {"vocab_size": 512, "hidden_size": 64, "num_heads": 8, "head_dim": 16}
+
+
+def _mamba(state: int, groups: int, chunk: int) -> dict[str, Any]:
+    import transformers
+
+    from planner.trace import kernels, targets, worker
+
+    sizes = {"state_size": state, "n_groups": groups, "chunk_size": chunk, "num_hidden_layers": 2}
+    with kernels.without_data():
+        config = transformers.AutoConfig.for_model("mamba2", **MAMBA, **sizes)
+        answer = worker.trace(targets.of_config(config), frozen=False)
+    return next(part for part in answer["parts"] if part["name"] == "Mamba2Block")
+
+
+@pytest.mark.oracle
+def test_a_scan_of_mamba_2_computes_and_keeps_as_its_kernels_do() -> None:
+    """Products are those of the part, whose FLOP is of mamba_ssm's kernels. These keep neither
+    states nor decays of pairs: no bytes in 32 bit grow with states and chunks."""
+    pytest.importorskip("transformers")
+    kept = []
+    for state, groups, chunk in ((32, 2, 64), (64, 2, 128)):
+        block = _mamba(state, groups, chunk)
+        flop = 0.0
+        for row in block["multiplied"]:
+            sizes = (parse(str(row[name])).at(1.0, 256.0) for name in ("batch", "m", "k", "n"))
+            flop += 2.0 * math.prod(map(float, sizes))
+        part = Mamba2(heads=8, head_dim=16, state=state, groups=groups, conv=4, chunk=chunk)
+        assert flop == pytest.approx(256 * part.core()[0].flop)
+        kept.append(block["saved_bytes"])
+    assert kept[0] == kept[1]

@@ -151,21 +151,58 @@ def _block(
 
 def _mixing(regions: Sequence[Region], sizes: Sequence[Size]) -> str:
     """The operator in which tokens meet, attention apart: the dimensions along which it acts grow
-    with the length. Empty where there is none."""
-    longest: dict[int, dict[tuple[str, str], Counter[int]]] = {}
-    (batch, length), *_ = sizes
-    for region, size in zip(regions, sizes, strict=True):
-        if size[0] == batch:
-            acts: dict[tuple[str, str], Counter[int]] = {}
-            for name, module, elements in region.along:
-                acts.setdefault((name, module), Counter())[elements] += 1
-            longest[size[1]] = acts
-    first = longest[length]
-    for (name, module), counted in first.items():
-        if any(acts.get((name, module)) != counted for acts in longest.values()):
-            inside = module.removeprefix(regions[0].name).strip(".")
-            return f"{name} of {inside or 'the block'} acts along the tokens of a sequence"
+    with the length. Empty where there is none. Tokens of a fixed number may be joined to the
+    sequence and cut off again, at one of its ends: a shift does either at another one."""
+    ends = set[str]()
+    for (name, module), calls in _acts(regions, sizes).items():
+        for lengths in calls:
+            end = _end(name, lengths)
+            ends |= {end} - {""}
+            if end == "both" or len(ends) > 1:
+                inside = module.removeprefix(regions[0].name).strip(".")
+                return f"{name} of {inside or 'the block'} acts along the tokens of a sequence"
     return ""
+
+
+_Act = tuple[str, str]  # an operator and its module
+
+
+def _acts(
+    regions: Sequence[Region], sizes: Sequence[Size]
+) -> dict[_Act, list[list[tuple[int, ...]]]]:
+    """Operators of a region, each call at the lengths of the first batch size."""
+    out: dict[_Act, list[list[tuple[int, ...]]]] = {}
+    batch = sizes[0][0]
+    for i, region in enumerate(
+        x for x, size in zip(regions, sizes, strict=True) if size[0] == batch
+    ):
+        counted = Counter[_Act]()
+        for name, module, elements in region.along:
+            calls = out.setdefault((name, module), [])
+            at = counted[name, module]
+            counted[name, module] += 1
+            if at == len(calls):
+                calls.append([()] * i)  # at other lengths there are fewer
+            calls[at].append(elements)
+        for act, calls in out.items():
+            for each in calls[counted[act] :]:
+                each.append(())
+    return out
+
+
+def _end(name: str, lengths: Sequence[tuple[int, ...]]) -> str:
+    """The end of a sequence at which an operator joins or cuts tokens of a fixed number: "first" or
+    "last"; empty where nothing grows with the length, "both" where tokens meet."""
+    if len(set(lengths)) == 1:
+        return ""
+    if len({len(each) for each in lengths}) > 1 or len(lengths[0]) == 1:
+        return "both"
+    grows = [len(set(each)) > 1 for each in zip(*lengths, strict=True)]
+    if sum(grows) > 1:
+        return "both"
+    at = grows.index(True)
+    before, after = any(lengths[0][:at]), any(lengths[0][at + 1 :])
+    return "both" if before and after else "first" if before else "last" if after else ""
 
 
 def _fused(calls: Sequence[Call]) -> int:

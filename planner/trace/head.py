@@ -14,6 +14,7 @@ from planner.trace.classes import GEMM, Call
 from planner.trace.divide import TOKENS
 from planner.trace.regions import OUTSIDE, Recorded, Region
 
+_Place = tuple[int, int]  # of an operator: its region, and its place there
 _FEWEST_WORDS = 256
 _MATRIX = 2
 
@@ -65,10 +66,11 @@ def recognised(
     weight = str(last[0][1].words["weight"])
     tied = weight == names.get(id(table.weight))
     bias = bool(last[0][1].words.get("bias"))
-    for step, (region, call) in zip(steps, last, strict=True):
+    ends = _ends(steps, [call for _, call in last], names[id(table.weight)])
+    for step, each, (region, call) in zip(steps, ends, last, strict=True):
         rows = vocab * table.embedding_dim
         step.regions[step.owner[names[id(table.weight)]]].parameters -= rows
-        _taken(step, region, call, names[id(table.weight)])
+        _taken(step, region, call, each)
         region.parameters -= rows * (not tied) + vocab * bias
     weights = names[id(table.weight)], weight
     return Head(vocab, table.embedding_dim, tied, bias, weights, steps[0].regions.index(last[0][0]))
@@ -94,15 +96,31 @@ def _head_of(
     return last if wide else None
 
 
-def _taken(step: Recorded, region: Region, head: Call, table: str) -> None:
+def _ends(steps: Sequence[Recorded], heads: Sequence[Call], table: str) -> list[set[_Place]]:
+    """Where each step looks words up and multiplies with the head, both ways. Logits of as many
+    tokens as the model is wide have the size of the table: of steps that run the same operators,
+    places that all have."""
+    ends = [
+        {
+            (i, at)
+            for i, region in enumerate(step.regions)
+            # what a block makes may have as many elements as there are words
+            if region.name == OUTSIDE or i == step.owner[table]
+            for at, call in enumerate(region.calls)
+            if call is head or _of_ends(call, head, table)
+        }
+        for step, head in zip(steps, heads, strict=True)
+    ]
+    if len({tuple(len(region.calls) for region in step.regions) for step in steps}) > 1:
+        return ends
+    return [set.intersection(*ends)] * len(ends)
+
+
+def _taken(step: Recorded, region: Region, head: Call, ends: set[_Place]) -> None:
     """Takes out the lookup of words and the head, both ways, and what head keeps of its input: the
     planner has a model of both, and of the loss."""
     for i, each in enumerate(step.regions):
-        if each.name != OUTSIDE and i != step.owner[table]:
-            continue  # what a block makes may have as many elements as there are words
-        each.calls = [
-            call for call in each.calls if call is not head and not _of_ends(call, head, table)
-        ]
+        each.calls = [call for at, call in enumerate(each.calls) if (i, at) not in ends]
     saved = head.numbers["m"] * head.numbers["k"]
     region.saved = max(region.saved - saved, 0)
     region.fused_saved = max(region.fused_saved - saved, 0)

@@ -240,7 +240,8 @@ class Recorder(TorchDispatchMode):
             return
         if (size := routes.along(name, given, read[0], outputs[0])) > 1:
             module = self.stack[-1] if self.stack else ""
-            self.regions[region].along.append((name, module, size))
+            sizes = routes.pieces(name, given, read[0]) or (size,)
+            self.regions[region].along.append((name, module, sizes))
 
     def _routed(
         self,

@@ -31,8 +31,8 @@ class Region:
     # of what is saved, by how ranks of tensor parallelism have it
     shares: dict[str, Counter[str]] = field(default_factory=dict)
     undivided: str = ""  # why ranks cannot share it
-    # operators of activations, and how many elements each acts along
-    along: list[tuple[str, str, int]] = field(default_factory=list)
+    # operators of activations, and how many elements each acts along, or joins and cuts
+    along: list[tuple[str, str, tuple[int, ...]]] = field(default_factory=list)
 
     def add(self, ranks: str, name: str, size: int) -> None:
         """Counts a share of what `name` counts."""

@@ -70,6 +70,25 @@ def along(name: str, given: dict[str, Any], x: torch.Tensor, out: torch.Tensor) 
     return math.prod(shape[dim] for dim in dims)
 
 
+def pieces(name: str, given: dict[str, Any], x: torch.Tensor) -> tuple[int, ...]:
+    """Lengths of the pieces that a tensor is joined of or cut into, in their order; empty for other
+    operators. x: what is cut."""
+    if name == "cat":
+        return tuple(each.shape[given["dim"]] for each in given["tensors"] if each.dim() > 1)
+    if name == "split_with_sizes":
+        return tuple(given["split_sizes"])
+    if name != "slice":
+        return ()
+    size = x.shape[given["dim"]]
+    start, end = (_inside(given[key], size) for key in ("start", "end"))
+    return (start, end - start, size - end) if given["step"] == 1 else ()
+
+
+def _inside(at: int | None, size: int) -> int:
+    """A place in a dimension; None is its end."""
+    return min(size if at is None else at + size * (at < 0), size)
+
+
 def _dims(name: str, given: dict[str, Any], x: torch.Tensor) -> Iterator[int]:
     if name == "constant_pad_nd":
         pads = given["pad"]
