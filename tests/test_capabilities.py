@@ -46,7 +46,6 @@ BESIDE: dict[str, dict[str, Any]] = {
     "shard_group": {"zero": 3, "dp": 16},
     "loss_chunks": {"loss_kernel": "chunked"},  # tiles of another kernel have a fixed size
     "optimizer_in_backward": {"gpus": 1, "global_batch": 1, "micro_batch": 1},
-    "transpose_weights": {"gpu": "h100", "precision": "fp8-delayed"},
 }
 OF_EXPERTS = ("ep", "etp", "dispatcher", "ep_overlap")
 SPELLED: dict[tuple[str, str], Any] = {
