@@ -253,7 +253,9 @@ def _attention(half: Half) -> None:
         elif half.get("flash_attention") is False and on_chip:
             answer.state("attention", "fused_softmax", "flash_attention")
         elif plain_gpt(half.row):
-            half.imply("attention", stack.unstated.gpt_attention, "what the stack does unstated")
+            usual = stack.unstated.gpt_attention
+            kernel = None if usual == stack.fusion.attention else usual
+            half.imply("attention", kernel, "what the stack does unstated")
     if half.get("attention"):
         answer.drop("flash_attention")
 
