@@ -145,7 +145,7 @@ def _mamba(state: int, groups: int, chunk: int) -> dict[str, Any]:
 
 @pytest.mark.oracle
 def test_a_scan_of_mamba_2_computes_and_keeps_as_its_kernels_do() -> None:
-    """Products are the part's, whose FLOP count mamba_ssm's kernels. These keep neither
+    """Products are as the part counts them, by mamba_ssm's kernels. These keep neither
     states nor decays of pairs: no bytes in 32 bit grow with states and chunks."""
     pytest.importorskip("transformers")
     kept = []
