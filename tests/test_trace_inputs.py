@@ -64,8 +64,7 @@ def test_silence_as_a_processor_makes_it() -> None:
     from transformers import WhisperConfig
 
     with kernels.without_data():
-        (make,) = processors.processed(WhisperConfig(), None, {"input_features"})
-        given = make(3)
+        given = processors.of_sound(WhisperConfig(), {"input_features"})(3)
         assert {name: tuple(x.shape) for name, x in given.items()} == {
             "input_features": (3, 80, 3000)
         }

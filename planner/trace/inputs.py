@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from planner.trace.processors import MASKS, processed
+from planner.trace.processors import MASKS, of_image, of_sound
 from planner.trace.values import tensors_of
 
 LONGEST = 2048  # tokens that are traced of a class of transformers
@@ -287,12 +287,13 @@ def _media(config: Any, names: set[str], main: str) -> Iterator[Callable[[int], 
         yield from _clips(config)
     elif "pixel_values" in names:
         yield from _images(config, names)
-    else:
-        if "input_features" in names or "audio_features" in names:
+        yield of_image(config, _tower(config), names)
+    elif of_sounds := {"input_features", "audio_features", "input_values"} & names:
+        if of_sounds != {"input_values"}:
             yield from _spectra(config, names)
         if "input_values" in names:
             yield from _sounds(config, names)
-    yield from processed(config, _tower(config), names)
+        yield of_sound(config, names)
 
 
 def _part(config: Any, *names: str) -> Any:
