@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from planner.trace import inputs, kernels, processors, worker  # noqa: E402
+from planner.trace import inputs, kernels, processors, targets, worker  # noqa: E402
 from planner.trace.target import Target  # noqa: E402
 
 pytestmark = pytest.mark.oracle
@@ -116,3 +116,11 @@ def test_a_spectrum_is_as_long_as_a_text_whose_tokens_it_is_added_to() -> None:
     for config, frames in ((SimpleNamespace(audio_length_per_tok=8), 8 * 64), (None, 1000)):
         long = inputs._as_long(config, given, 3, 64)
         assert long["input_features"].shape[-1] == frames
+
+
+def test_parts_of_a_model_keep_no_cache() -> None:
+    from transformers import Qwen2VLConfig
+
+    config = Qwen2VLConfig()
+    targets._for_training(config)
+    assert config.text_config.use_cache is False
