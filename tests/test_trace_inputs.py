@@ -72,11 +72,11 @@ def test_silence_as_a_processor_makes_it() -> None:
 
 
 def test_whole_numbers_of_a_processor_are_kept_by_their_names() -> None:
-    made = {"pixel_values": torch.zeros(2, 4), "grid": torch.tensor([[1, 2]]), "other": [3]}
-    made["attention_mask"] = torch.ones(2, 5, dtype=torch.bool)
+    processed = {"pixel_values": torch.zeros(2, 4), "grid": torch.tensor([[1, 2]]), "other": [3]}
+    processed["attention_mask"] = torch.ones(2, 5, dtype=torch.bool)
     names = {"pixel_values", "grid", "other", "input_features_mask"}
     with kernels.without_data():
-        given = processors._without_data(lambda batch: made, names, 2)
+        given = processors._without_data(lambda batch: processed, names, 2)
         assert set(given) == {"pixel_values", "grid", "input_features_mask"}
         assert given["grid"].tolist() == [[1, 2]]
 

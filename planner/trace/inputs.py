@@ -84,12 +84,12 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
     return Inputs(make, length, positions, least, images=images, stride=stride)
 
 
-_PROBED = 128, 192  # tokens beside those of images: of more than one chunk, and of one more
+_PROBED = 128, 192  # tokens beside an image: several chunks, and a further chunk
 _CHUNK, _TURN = 64, 8  # tokens of a stride where operators are run for chunks, and for tokens
 
 
 class _Counted(TorchDispatchMode):
-    """How many operators run whose results are no indices or masks."""
+    """Counts operators with floating-point results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ def _with_words(
 
 
 def _as_long(config: Any, given: Given, batch: int, length: int) -> Given:
-    """Spectra as long as the text, where their tokens are added to those of the text."""
+    """Features that grow with the text, for a model that sums both."""
     frames = _number(config, "audio_length_per_tok")
     if frames is None or "input_features" not in given:
         return given
@@ -256,7 +256,7 @@ def _features(module: nn.Module, kind: str, given: Given) -> int:
         return _by_length(module, given) if kind == "audio" else 0
     with torch.no_grad():
         out = get(**words)
-    # of features that several layers of the language model read, those of one
+    # several layers of the language model read features: count a single layer's
     stacked = getattr(out, "deepstack_features", None) or [None]
     pooled = getattr(out, "pooler_output", None)
     pooled = stacked[0] if pooled is None else pooled

@@ -19,14 +19,14 @@ Given = dict[str, Any]
 
 def of_image(config: Any, tower: Any, names: set[str]) -> Callable[[int], Given]:
     """Inputs among `names` of samples with an image. tower: the configuration of its tower."""
-    made = functools.lru_cache(functools.partial(_image, config, tower))
-    return functools.partial(_without_data, made, names)
+    processed = functools.lru_cache(functools.partial(_image, config, tower))
+    return functools.partial(_without_data, processed, names)
 
 
 def of_sound(config: Any, names: set[str]) -> Callable[[int], Given]:
     """Inputs among `names` of samples with a sound."""
-    made = functools.lru_cache(functools.partial(_sound, config))
-    return functools.partial(_without_data, made, names)
+    processed = functools.lru_cache(functools.partial(_sound, config))
+    return functools.partial(_without_data, processed, names)
 
 
 def _image(config: Any, tower: Any, batch: int) -> Given:
