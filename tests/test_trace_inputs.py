@@ -105,10 +105,11 @@ def test_tokens_of_a_sound_by_the_rule_of_its_tower() -> None:
         sound = {"input_features": torch.randn(1, 80, 40)}
         sound["feature_attention_mask"] = torch.ones(1, 40, dtype=torch.long)
         for framed, row in ((False, [7] * 10), (True, [5, *[7] * 10, 0])):
-            make, least = inputs._with_words(
-                _Sounds(), config, set(), lambda b: dict(sound), inputs._words, False, framed
+            places = inputs._places(_Sounds(), config, lambda b: dict(sound), framed)
+            make = inputs._with_words(
+                config, set(), lambda b: dict(sound), inputs._words, False, places
             )
-            assert make(1, least)["input_ids"].tolist() == [row]
+            assert make(1, len(places) + 1)["input_ids"].tolist() == [[*row, 0]]
 
 
 def test_a_spectrum_is_as_long_as_a_text_whose_tokens_it_is_added_to() -> None:

@@ -70,7 +70,8 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
     ) -> tuple[Callable[[int, int], Given], int]:
         reads = names if mask else names - {"attention_mask", "image_attention_mask"}
         text_of = ids if text else None
-        return _with_words(module, config, reads, given, text_of, decoder, framed)
+        places = _places(module, config, given, framed)
+        return _with_words(config, reads, given, text_of, decoder, places), len(places)
 
     ways = [functools.partial(words, ids=ids) for ids in _ids(config)]
     ways += [functools.partial(words, ids=_words, framed=True)]
@@ -178,17 +179,11 @@ def _ids(config: Any) -> Iterator[Words]:
         yield lambda batch, length: torch.zeros(batch, length, codes + 1, dtype=torch.long)
 
 
-def _with_words(
-    module: nn.Module,
-    config: Any,
-    names: set[str],
-    media: Callable[[int], Given],
-    text: Words | None,
-    decoder: bool,
-    framed: bool = False,
-) -> tuple[Callable[[int, int], Given], int]:
-    """Inputs with token ids: placeholders of a sample's images and sounds, then words. framed: a
-    token of their start before the placeholders, and a word after them."""
+def _places(
+    module: nn.Module, config: Any, media: Callable[[int], Given], framed: bool
+) -> list[int]:
+    """Token ids of a sample's images and sounds. framed: a token of their start before the
+    placeholders, and a word after them."""
     places = list[int]()
     for kind, ids in (("image", _IMAGE), ("audio", _AUDIO)):
         token = _number(config, *ids)
@@ -196,10 +191,21 @@ def _with_words(
         if token is not None and given and (count := _features(module, kind, given)):
             start = _number(config, *_STARTS[kind]) if framed else None
             places += [token] * count if start is None else [start, *[token] * count, 0]
-    least = len(places)
+    return places
+
+
+def _with_words(
+    config: Any,
+    names: set[str],
+    media: Callable[[int], Given],
+    text: Words | None,
+    decoder: bool,
+    places: list[int],
+) -> Callable[[int, int], Given]:
+    """Inputs with token ids: placeholders of a sample's images and sounds, then words."""
 
     def make(batch: int, length: int) -> Given:
-        row = places + [0] * (length - least)
+        row = places + [0] * (length - len(places))
         kinds = [0 if x == 0 else 1 for x in row]
         out = _as_long(config, media(batch), batch, length)
         if text:
@@ -218,7 +224,7 @@ def _with_words(
             out["bbox"] = torch.zeros(batch, length, 4, dtype=torch.long)
         return out
 
-    return make, least
+    return make
 
 
 def _as_long(config: Any, given: Given, batch: int, length: int) -> Given:
