@@ -12,8 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from planner.trace import inputs, kernels, processors, worker  # noqa: E402
+from planner.trace import inputs, kernels, processors, targets, worker  # noqa: E402
 from planner.trace.target import Target  # noqa: E402
+
+pytestmark = pytest.mark.oracle
 
 
 @pytest.mark.parametrize(
@@ -29,13 +31,13 @@ from planner.trace.target import Target  # noqa: E402
     ],
 )
 def test_lengths_are_whole_chunks(given: dict[str, Any], lengths: list[int]) -> None:
-    assert worker.lengths(Target(lambda b, s: None, **given)) == lengths  # type: ignore[arg-type,return-value]
+    assert worker.lengths(Target(lambda b, s: None, **given)) == lengths  # type: ignore[arg-type]
 
 
 def _steps(each: int) -> Callable[..., Any]:
-    """A forward pass that runs an operator for each stride of tokens."""
+    """A forward pass that runs an operator for every so many tokens."""
 
-    def forward(self: Any, x: Any) -> Any:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         state = x[:, 0]
         for start in range(0, x.shape[1], each):
             state = state + x[:, start]
@@ -62,8 +64,7 @@ def test_silence_as_a_processor_makes_it() -> None:
     from transformers import WhisperConfig
 
     with kernels.without_data():
-        (make,) = processors.processed(WhisperConfig(), None, {"input_features"})
-        given = make(3)
+        given = processors.of_sound(WhisperConfig(), {"input_features"})(3)
         assert {name: tuple(x.shape) for name, x in given.items()} == {
             "input_features": (3, 80, 3000)
         }
@@ -71,23 +72,23 @@ def test_silence_as_a_processor_makes_it() -> None:
 
 
 def test_whole_numbers_of_a_processor_are_kept_by_their_names() -> None:
-    values = {"pixel_values": torch.zeros(2, 4), "grid": torch.tensor([[1, 2]]), "other": [3]}
-    values["attention_mask"] = torch.ones(2, 5, dtype=torch.bool)
+    processed = {"pixel_values": torch.zeros(2, 4), "grid": torch.tensor([[1, 2]]), "other": [3]}
+    processed["attention_mask"] = torch.ones(2, 5, dtype=torch.bool)
     names = {"pixel_values", "grid", "other", "input_features_mask"}
     with kernels.without_data():
-        given = processors._without_data(lambda batch: values, names, 2)
+        given = processors._without_data(lambda batch: processed, names, 2)
         assert set(given) == {"pixel_values", "grid", "input_features_mask"}
         assert given["grid"].tolist() == [[1, 2]]
 
 
-class _Tower(torch.nn.Module):  # type: ignore[name-defined]
+class _Tower(torch.nn.Module):
     """A tower of sounds with a rule of its tokens."""
 
-    def _get_feat_extract_output_lengths(self, lengths: Any) -> tuple[Any, Any]:
+    def _get_feat_extract_output_lengths(self, lengths: torch.Tensor) -> tuple[Any, Any]:
         return lengths // 2, lengths // 4
 
 
-class _Sounds(torch.nn.Module):  # type: ignore[name-defined]
+class _Sounds(torch.nn.Module):
     """A model of words and sounds, whose features are found with its words."""
 
     def __init__(self) -> None:
@@ -104,10 +105,11 @@ def test_tokens_of_a_sound_by_the_rule_of_its_tower() -> None:
         sound = {"input_features": torch.randn(1, 80, 40)}
         sound["feature_attention_mask"] = torch.ones(1, 40, dtype=torch.long)
         for framed, row in ((False, [7] * 10), (True, [5, *[7] * 10, 0])):
-            make, least = inputs._with_words(
-                _Sounds(), config, set(), lambda b: dict(sound), inputs._words, False, framed
+            places = inputs._places(_Sounds(), config, lambda b: dict(sound), framed)
+            make = inputs._with_words(
+                config, set(), lambda b: dict(sound), inputs._words, False, places
             )
-            assert make(1, least)["input_ids"].tolist() == [row]
+            assert make(1, len(places) + 1)["input_ids"].tolist() == [[*row, 0]]
 
 
 def test_a_spectrum_is_as_long_as_a_text_whose_tokens_it_is_added_to() -> None:
@@ -115,3 +117,11 @@ def test_a_spectrum_is_as_long_as_a_text_whose_tokens_it_is_added_to() -> None:
     for config, frames in ((SimpleNamespace(audio_length_per_tok=8), 8 * 64), (None, 1000)):
         long = inputs._as_long(config, given, 3, 64)
         assert long["input_features"].shape[-1] == frames
+
+
+def test_parts_of_a_model_keep_no_cache() -> None:
+    from transformers import Qwen2VLConfig
+
+    config = Qwen2VLConfig()
+    targets._for_training(config)
+    assert config.text_config.use_cache is False

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from planner.trace.processors import MASKS, processed
+from planner.trace.processors import MASKS, of_image, of_sound
 from planner.trace.values import tensors_of
 
 LONGEST = 2048  # tokens that are traced of a class of transformers
@@ -70,7 +70,8 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
     ) -> tuple[Callable[[int, int], Given], int]:
         reads = names if mask else names - {"attention_mask", "image_attention_mask"}
         text_of = ids if text else None
-        return _with_words(module, config, reads, given, text_of, decoder, framed)
+        places = _places(module, config, given, framed)
+        return _with_words(config, reads, given, text_of, decoder, places), len(places)
 
     ways = [functools.partial(words, ids=ids) for ids in _ids(config)]
     ways += [functools.partial(words, ids=_words, framed=True)]
@@ -84,12 +85,12 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
     return Inputs(make, length, positions, least, images=images, stride=stride)
 
 
-_PROBED = 128, 192  # tokens beside an image's: more than a chunk, and a chunk more
+_PROBED = 128, 192  # tokens beside an image: several chunks, and a further chunk
 _CHUNK, _TURN = 64, 8  # tokens of a stride where operators are run for chunks, and for tokens
 
 
 class _Counted(TorchDispatchMode):
-    """Counts operators that run and give neither indices nor masks."""
+    """Counts operators with floating-point results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,17 +179,11 @@ def _ids(config: Any) -> Iterator[Words]:
         yield lambda batch, length: torch.zeros(batch, length, codes + 1, dtype=torch.long)
 
 
-def _with_words(
-    module: nn.Module,
-    config: Any,
-    names: set[str],
-    media: Callable[[int], Given],
-    text: Words | None,
-    decoder: bool,
-    framed: bool = False,
-) -> tuple[Callable[[int, int], Given], int]:
-    """Inputs with token ids: placeholders of a sample's images and sounds, then words. framed: a
-    token of their start before the placeholders, and a word after them."""
+def _places(
+    module: nn.Module, config: Any, media: Callable[[int], Given], framed: bool
+) -> list[int]:
+    """Token ids of a sample's images and sounds. framed: a token of their start before the
+    placeholders, and a word after them."""
     places = list[int]()
     for kind, ids in (("image", _IMAGE), ("audio", _AUDIO)):
         token = _number(config, *ids)
@@ -196,10 +191,21 @@ def _with_words(
         if token is not None and given and (count := _features(module, kind, given)):
             start = _number(config, *_STARTS[kind]) if framed else None
             places += [token] * count if start is None else [start, *[token] * count, 0]
-    least = len(places)
+    return places
+
+
+def _with_words(
+    config: Any,
+    names: set[str],
+    media: Callable[[int], Given],
+    text: Words | None,
+    decoder: bool,
+    places: list[int],
+) -> Callable[[int, int], Given]:
+    """Inputs with token ids: placeholders of a sample's images and sounds, then words."""
 
     def make(batch: int, length: int) -> Given:
-        row = places + [0] * (length - least)
+        row = places + [0] * (length - len(places))
         kinds = [0 if x == 0 else 1 for x in row]
         out = _as_long(config, media(batch), batch, length)
         if text:
@@ -218,11 +224,11 @@ def _with_words(
             out["bbox"] = torch.zeros(batch, length, 4, dtype=torch.long)
         return out
 
-    return make, least
+    return make
 
 
 def _as_long(config: Any, given: Given, batch: int, length: int) -> Given:
-    """Spectra as long as the text, where their tokens are added to the text's."""
+    """Features that grow with the text, for a model that sums both."""
     frames = _number(config, "audio_length_per_tok")
     if frames is None or "input_features" not in given:
         return given
@@ -256,7 +262,7 @@ def _features(module: nn.Module, kind: str, given: Given) -> int:
         return _by_length(module, given) if kind == "audio" else 0
     with torch.no_grad():
         out = get(**words)
-    # several layers of the language model read features; the first layer's are taken
+    # several layers of the language model read features: count a single layer's
     stacked = getattr(out, "deepstack_features", None) or [None]
     pooled = getattr(out, "pooler_output", None)
     pooled = stacked[0] if pooled is None else pooled
@@ -287,12 +293,13 @@ def _media(config: Any, names: set[str], main: str) -> Iterator[Callable[[int], 
         yield from _clips(config)
     elif "pixel_values" in names:
         yield from _images(config, names)
-    else:
-        if "input_features" in names or "audio_features" in names:
+        yield of_image(config, _tower(config), names)
+    elif of_sounds := {"input_features", "audio_features", "input_values"} & names:
+        if of_sounds != {"input_values"}:
             yield from _spectra(config, names)
         if "input_values" in names:
             yield from _sounds(config, names)
-    yield from processed(config, _tower(config), names)
+        yield of_sound(config, names)
 
 
 def _part(config: Any, *names: str) -> Any:

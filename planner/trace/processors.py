@@ -4,7 +4,7 @@ of a grey image or of silence, where inputs of the configuration's sizes do not 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,20 +17,22 @@ MASKS = ("feature_attention_mask", "input_features_mask")  # of sound, as models
 Given = dict[str, Any]
 
 
-def processed(config: Any, tower: Any, names: set[str]) -> Iterator[Callable[[int], Given]]:
-    """Inputs that are among `names`, by samples. tower: the configuration of the images' tower."""
-    from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING
+def of_image(config: Any, tower: Any, names: set[str]) -> Callable[[int], Given]:
+    """Inputs among `names` of samples with an image. tower: the configuration of its tower."""
+    processed = functools.lru_cache(functools.partial(_image, config, tower))
+    return functools.partial(_without_data, processed, names)
+
+
+def of_sound(config: Any, names: set[str]) -> Callable[[int], Given]:
+    """Inputs among `names` of samples with a sound."""
+    processed = functools.lru_cache(functools.partial(_sound, config))
+    return functools.partial(_without_data, processed, names)
+
+
+def _image(config: Any, tower: Any, batch: int) -> Given:
     from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING
 
-    for mapping, run in ((IMAGE_PROCESSOR_MAPPING, _image), (FEATURE_EXTRACTOR_MAPPING, _sound)):
-        if type(config) in mapping:
-            choice = mapping[type(config)]
-            choice = choice.get("torchvision") if isinstance(choice, dict) else choice
-            build = functools.lru_cache(functools.partial(run, choice, tower))
-            yield functools.partial(_without_data, build, names)
-
-
-def _image(kind: Any, tower: Any, batch: int) -> Given:
+    kind = IMAGE_PROCESSOR_MAPPING[type(config)]["torchvision"]
     sizes = {x: getattr(tower, x) for x in _SIZES if isinstance(getattr(tower, x, None), int)}
     with unset_fake_temporarily():
         processor = kind(**{x: n for x, n in sizes.items() if hasattr(kind, x)})
@@ -38,11 +40,12 @@ def _image(kind: Any, tower: Any, batch: int) -> Given:
         return dict(processor([image] * batch, return_tensors="pt"))
 
 
-def _sound(kind: Any, tower: Any, batch: int) -> Given:
+def _sound(config: Any, batch: int) -> Given:
     import numpy
+    from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING
 
     with unset_fake_temporarily():
-        processor = kind()
+        processor = FEATURE_EXTRACTOR_MAPPING[type(config)]()
         sound = numpy.zeros(_SECONDS * processor.sampling_rate, dtype=numpy.float32)
         words = {"sampling_rate": processor.sampling_rate, "return_tensors": "pt"}
         return dict(processor([sound] * batch, **words))
