@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,12 +36,18 @@ def shipped() -> dict[str, Shipped]:
 
 @functools.cache
 def _spelled() -> dict[str, str]:
-    """Names as the Hub writes them, by their lower case; and those that a single organisation has
-    also without it, as the Hub's first models were named."""
+    """Names as the Hub writes them, by their lower case; and those that a single organisation has,
+    or has with keys of its own, also without it, as the Hub's first models were named."""
     whole = {name.lower(): name for name in shipped()}
-    models = [name.rpartition("/")[2] for name in whole]
-    bare = {name.rpartition("/")[2]: each for name, each in whole.items()}
-    return {name: each for name, each in bare.items() if models.count(name) == 1} | whole
+    own = {name.lower(): name for name, row in shipped().items() if not row.alike}
+    return _bare(whole) | _bare(own) | whole
+
+
+def _bare(names: dict[str, str]) -> dict[str, str]:
+    """The names that are unique without their organisation, by what is left."""
+    models = Counter(name.rpartition("/")[2] for name in names)
+    bare = ((name.rpartition("/")[2], spelled) for name, spelled in names.items())
+    return {model: spelled for model, spelled in bare if models[model] == 1}
 
 
 def named(name: str) -> tuple[str, Shipped] | None:
