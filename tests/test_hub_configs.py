@@ -83,10 +83,10 @@ def test_most_downloaded_models_are_planned_with_the_parameters_of_their_weights
     assert len(counts) == 300
     assert len(planned) >= 242
     ours = {name: parameter_count(planned[name]) for name in planned if counts[name]}
-    # files may hold more: masks, frequencies, a copy of tied words, layers for further tokens
+    # files may hold more: frequencies, masks, a copy of tied words, layers for further tokens
     assert not {name for name, count in ours.items() if count > counts[name]}
-    exact = [name for name, count in ours.items() if count == counts[name]]
-    assert len(exact) > 0.75 * len(ours)
+    same = [name for name, count in ours.items() if counts[name] < count * 1.001]
+    assert len(same) > 0.75 * len(ours)
 
 
 def test_names_without_an_organisation_are_read() -> None:
