@@ -64,8 +64,8 @@ def test_every_configuration_is_read_and_says_where_it_is_from() -> None:
         assert parameter_count(model) > 1e6, name
         assert model.source == hub_configs.shipped()[name].source
         alike = hub_configs.shipped()[name].alike
-        told = f"{name} has the shape of {alike}" if alike else f"shipped keys of {name}"
-        assert any(told in text for text in inferred)
+        sentence = f"{name} has the shape of {alike}" if alike else f"shipped keys of {name}"
+        assert any(sentence in text for text in inferred)
 
 
 def test_a_row_that_has_the_shape_of_another_model_names_one_with_keys_of_its_own() -> None:

@@ -39,8 +39,8 @@ def _spelled() -> dict[str, str]:
     """Names as the Hub writes them, by their lower case; and those that a single organisation has,
     or has with keys of its own, also without it, as the Hub's first models were named."""
     whole = {name.lower(): name for name in shipped()}
-    own = {name.lower(): name for name, row in shipped().items() if not row.alike}
-    return _bare(whole) | _bare(own) | whole
+    keyed = {name.lower(): name for name, row in shipped().items() if not row.alike}
+    return _bare(whole) | _bare(keyed) | whole
 
 
 def _bare(names: dict[str, str]) -> dict[str, str]:

@@ -87,15 +87,15 @@ def _trained_alike(model: ModelSpec, inferred: list[str]) -> tuple[ModelSpec, li
 
 def _shipped(name: str, config: hub_configs.Shipped) -> tuple[ModelSpec, list[str]]:
     """A model of a configuration that ships with the planner."""
-    own = {"name": name.rpartition("/")[2], "title": name, "source": config.source}
+    fields = {"name": name.rpartition("/")[2], "title": name, "source": config.source}
     if config.alike:
         same, _ = model_spec(config.alike)
         alike = f"{name} has the shape of {config.alike}: {config.source}"
-        return same.model_copy(update={**own, "hub": (name,)}), [alike]
+        return same.model_copy(update={**fields, "hub": (name,)}), [alike]
     from planner.inputs import huggingface
 
     model, inferred = huggingface.read_keys(config.config, name, name.rpartition("/")[2])
-    model = model.model_copy(update=own)
+    model = model.model_copy(update=fields)
     return _trained_alike(model, [*inferred, f"shipped keys of {name}: {config.source}"])
 
 
