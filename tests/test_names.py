@@ -66,9 +66,9 @@ def test_names_however_they_are_spelled(kind: str, spelled: str, text: str) -> N
 @pytest.mark.parametrize(
     ("kind", "name", "text"),
     [
-        ("models", "camembert-base", "is an encoder: the catalogue has none of this name, but"),
-        ("models", "xlm-roberta-base", "is an encoder"),
-        ("models", "mt5-xxl", "is an encoder-decoder that the catalogue has not: it has t5-small"),
+        ("models", "camembert-tiny", "is an encoder: the catalogue has none of this name, but"),
+        ("models", "xlm-roberta-tiny", "is an encoder"),
+        ("models", "mt5-tiny", "is an encoder-decoder that the catalogue has not: it has t5-small"),
         ("models", "openai/whisper-large-v3", "is a speech model"),
         ("models", "swin-large", "is a vision model"),
         ("models", "deit-base", "is a vision transformer that the catalogue has not: it has vit-b"),
@@ -77,7 +77,7 @@ def test_names_however_they_are_spelled(kind: str, spelled: str, text: str) -> N
         ("models", "mamba-2.8b", "is a state-space"),
         ("models", "TheBloke/Llama-2-7B-GPTQ", "is a quantized copy"),
         ("models", "tloen/alpaca-lora-7b", "is an adapter"),
-        ("models", "bge-large-en", "is an embedding"),
+        ("models", "bge-tiny-en", "is an embedding"),
         ("models", "llama.gguf", "config.json"),
         ("gpus", "tpu-v4", "is a TPU"),
         ("gpus", "gaudi2", "accelerator of another kind"),

@@ -28,8 +28,7 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
     if name.endswith(".toml"):
         return model_file.read(catalog.user_path(name, FIELD))
     if not name.startswith(_PREFIX) and not catalog.is_path(name):
-        shipped = catalog.load("models", ModelSpec, name)
-        return shipped, [f"model: {name} is {shipped.name} of the catalogue"] if "/" in name else []
+        return _of_catalogue(name)
     path, hub_name = None, name.removeprefix(_PREFIX)
     if not name.startswith(_PREFIX):
         path = catalog.user_path(name, FIELD)
@@ -45,6 +44,19 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
     from planner.inputs import huggingface
 
     return _trained_alike(*huggingface.read_config(path))
+
+
+def _of_catalogue(name: str) -> tuple[ModelSpec, list[str]]:
+    """A model of the catalogue, else one that ships with the planner under a name of the Hub that
+    is given without its organisation, such as bert-base-cased."""
+    try:
+        model = catalog.load("models", ModelSpec, name)
+    except PlanError:
+        shipped = hub_configs.named(name)
+        if shipped is None:
+            raise
+        return _shipped(*shipped)
+    return model, [f"model: {name} is {model.name} of the catalogue"] if "/" in name else []
 
 
 def _named_in_hub(hub_name: str, name: str) -> Path | tuple[ModelSpec, list[str]]:
@@ -75,10 +87,15 @@ def _trained_alike(model: ModelSpec, inferred: list[str]) -> tuple[ModelSpec, li
 
 def _shipped(name: str, config: hub_configs.Shipped) -> tuple[ModelSpec, list[str]]:
     """A model of a configuration that ships with the planner."""
+    fields = {"name": name.rpartition("/")[2], "title": name, "source": config.source}
+    if config.alike:
+        same, _ = model_spec(config.alike)
+        alike = f"{name} has the shape of {config.alike}: {config.source}"
+        return same.model_copy(update={**fields, "hub": (name,)}), [alike]
     from planner.inputs import huggingface
 
     model, inferred = huggingface.read_keys(config.config, name, name.rpartition("/")[2])
-    model = model.model_copy(update={"title": name, "source": config.source})
+    model = model.model_copy(update=fields)
     return _trained_alike(model, [*inferred, f"shipped keys of {name}: {config.source}"])
 
 
