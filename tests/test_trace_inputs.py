@@ -15,6 +15,8 @@ pytest.importorskip("transformers")
 from planner.trace import inputs, kernels, processors, worker  # noqa: E402
 from planner.trace.target import Target  # noqa: E402
 
+pytestmark = pytest.mark.oracle
+
 
 @pytest.mark.parametrize(
     ("given", "lengths"),

@@ -118,8 +118,15 @@ def of_diffusers(name: str, config: Given) -> Target:
     kind = getattr(library, name)
     module = kind.from_config(config)
     denoiser = DIFFUSERS[name](dict(module.config))
+
+    def build(batch: int, tokens: int) -> tuple[nn.Module, Given]:
+        given = denoiser.make(batch, tokens)
+        with torch.no_grad():
+            module(**given)  # tables of positions are kept from then on, as from a first step
+        return module, given
+
     fixed = Target(
-        lambda batch, tokens: (module, denoiser.make(batch, denoiser.native)),
+        lambda batch, tokens: build(batch, denoiser.native),
         title=name,
         source=f"traced from diffusers {library.__version__}, {name}",
         sample="image" if denoiser.frames is None else "clip",
@@ -128,7 +135,7 @@ def of_diffusers(name: str, config: Given) -> Target:
         return fixed
     return replace(
         fixed,
-        build=lambda batch, tokens: (module, denoiser.make(batch, tokens)),
+        build=build,
         length=_ROWS * _ROWS * _ROWS,
         positions=1 << 20,
         pixels=denoiser.pixels,
@@ -214,8 +221,12 @@ def _classes(config: Given) -> Denoiser:
 def _pixart(config: Given) -> Denoiser:
     config["sample_size"] = config.get("sample_size") or 128
     plain = _patches(config, 120, encoder_hidden_states="caption_channels")
-    none = {"added_cond_kwargs": {"resolution": None, "aspect_ratio": None}}
-    return replace(plain, make=lambda b, s: plain.make(b, s) | none)
+
+    def make(batch: int, tokens: int) -> Given:
+        sizes = {"resolution": torch.randn(batch, 2), "aspect_ratio": torch.randn(batch, 1)}
+        return plain.make(batch, tokens) | {"added_cond_kwargs": sizes}
+
+    return replace(plain, make=make)
 
 
 def _flux(config: Given) -> Denoiser:
