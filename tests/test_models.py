@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -375,21 +376,38 @@ def test_layers_of_both_kinds_make_all_layers(spec: ModelSpec) -> None:
 
 
 PUBLISHED = {  # of the files of weights; of timm the counts in its results table
+    "albert-base-v2": 11_221_680,
     "convnext-base": 88_591_464,
+    "deberta-v3-base": 183_831_552 + 592_130,  # the encoder, and the head of two classes
+    "deberta-v3-small": 141_304_320 + 592_130,
     "dinov2-large": 304_367_616,  # without the token of masked patches
+    "distilbert-base": 66_985_530,
     "efficientnet-b0": 5_288_548,
+    "electra-small": 13_548_800 + 257,  # keras-hub's backbone with its pooler, and the head's row
     "gemma-3-4b-vl": 4_300_079_472,
     "got-ocr2": 560_528_640,  # of its class, with the tower
+    "hubert-base": 94_371_712 + 24_608,  # the encoder, and the head of 32 letters
     "modernbert-base": 149_655_232,
     "qwen2.5-vl-3b": 3_754_622_976,
     "qwen2.5-vl-7b": 8_292_166_656,
     "sd-1.5-unet": 859_520_964,
     "sdxl-unet": 2_567_463_684,
+    "siglip-base-patch16-224": 203_155_970,
     "whisper-small": 241_734_912,
+    "whisper-tiny": 37_760_640,
 }
+TABLE = Path(__file__).parents[1] / "benchmarks" / "traced_hub.toml"
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_traced_files_have_the_parameters_of_the_published_weights(name: str) -> None:
     model = catalog.load("models", ModelSpec, name)
     assert parameter_count(model) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize(("name", "row"), tomllib.loads(TABLE.read_text("utf-8")).items())
+def test_traced_files_are_those_of_their_table(name: str, row: dict[str, Any]) -> None:
+    model = catalog.load("models", ModelSpec, name)
+    assert (model.title, list(model.hub)) == (row["title"], row["hub"])
+    assert row.get("read", "the defaults of its class") in model.source or "timm" in row["kind"]
+    assert {catalog.find("models", hub).stem for hub in row["hub"]} == {name}
