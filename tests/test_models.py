@@ -377,22 +377,45 @@ def test_layers_of_both_kinds_make_all_layers(spec: ModelSpec) -> None:
 
 PUBLISHED = {  # of the files of weights; of timm the counts in its results table
     "albert-base-v2": 11_221_680,
+    "blip-captioning-base": 247_414_076,
+    "clip-vit-b-16": 149_620_737,
     "convnext-base": 88_591_464,
     "deberta-v3-base": 183_831_552 + 592_130,  # the encoder, and the head of two classes
+    "deberta-v3-large": 434_012_160 + 1_051_650,
     "deberta-v3-small": 141_304_320 + 592_130,
-    "dinov2-large": 304_367_616,  # without the token of masked patches
+    "deit-small": 22_050_664,
+    "deit-tiny": 5_717_416,
+    "dinov2-base": 86_579_712,  # without the token of masked patches
+    "dinov2-large": 304_367_616,
+    "dinov2-small": 22_056_192,
     "distilbert-base": 66_985_530,
     "efficientnet-b0": 5_288_548,
-    "electra-small": 13_548_800 + 257,  # keras-hub's backbone with its pooler, and the head's row
+    "electra-base": 109_482_240 + 769,  # keras-hub's backbone with its pooler, and a row of the head
+    "electra-small": 13_548_800 + 257,
     "gemma-3-4b-vl": 4_300_079_472,
     "got-ocr2": 560_528_640,  # of its class, with the tower
     "hubert-base": 94_371_712 + 24_608,  # the encoder, and the head of 32 letters
+    "m2m100-418m": 483_905_536,
+    "mobilenetv3-small": 2_542_856,
     "modernbert-base": 149_655_232,
+    "mpnet-base": 109_518_527,
+    "nllb-200-distilled-600m": 615_073_792,
     "qwen2.5-vl-3b": 3_754_622_976,
     "qwen2.5-vl-7b": 8_292_166_656,
+    "resnet-18": 11_689_512,
+    "sam-vit-base": 93_735_472,
     "sd-1.5-unet": 859_520_964,
     "sdxl-unet": 2_567_463_684,
+    "segformer-b0": 3_752_694,
     "siglip-base-patch16-224": 203_155_970,
+    "swin-base": 87_768_224,
+    "swin-tiny": 28_288_354,
+    "vit-b-16-in21k": 85_798_656 + 1_538,  # the encoder, and the head of two classes
+    "wav2vec2-large": 315_438_720 + 32_800,
+    "wavlm-base": 94_381_936 + 24_608,
+    "whisper-base": 72_593_920,
+    "whisper-large-v3": 1_543_490_560,
+    "whisper-large-v3-turbo": 808_878_080,
     "whisper-small": 241_734_912,
     "whisper-tiny": 37_760_640,
 }
