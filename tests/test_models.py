@@ -380,6 +380,7 @@ PUBLISHED = {  # of the files of weights; of timm the counts in its results tabl
     "blip-captioning-base": 247_414_076,
     "clip-vit-b-16": 149_620_737,
     "convnext-base": 88_591_464,
+    "convnext-tiny": 28_589_128,
     "deberta-v3-base": 183_831_552 + 592_130,  # the encoder, and the head of two classes
     "deberta-v3-large": 434_012_160 + 1_051_650,
     "deberta-v3-small": 141_304_320 + 592_130,
@@ -389,20 +390,27 @@ PUBLISHED = {  # of the files of weights; of timm the counts in its results tabl
     "dinov2-large": 304_367_616,
     "dinov2-small": 22_056_192,
     "distilbert-base": 66_985_530,
+    "distilbert-base-cased": 65_190_912 + 621_124,  # the encoder, and the head of its vocabulary
+    "distilbert-base-multilingual": 134_734_080 + 711_675,
     "efficientnet-b0": 5_288_548,
     "electra-base": 109_482_240 + 769,  # keras-hub's backbone with its pooler, and a row of the head
     "electra-small": 13_548_800 + 257,
+    "esm2-650m": 651_043_254,
+    "esm2-8m": 7_408_960 + 103_514,
     "gemma-3-4b-vl": 4_300_079_472,
     "got-ocr2": 560_528_640,  # of its class, with the tower
     "hubert-base": 94_371_712 + 24_608,  # the encoder, and the head of 32 letters
     "m2m100-418m": 483_905_536,
+    "mobilenetv3-large": 5_483_032,
     "mobilenetv3-small": 2_542_856,
     "modernbert-base": 149_655_232,
     "mpnet-base": 109_518_527,
     "nllb-200-distilled-600m": 615_073_792,
     "qwen2.5-vl-3b": 3_754_622_976,
     "qwen2.5-vl-7b": 8_292_166_656,
+    "resnet-101": 44_549_160,
     "resnet-18": 11_689_512,
+    "resnet-34": 21_797_672,
     "sam-vit-base": 93_735_472,
     "sd-1.5-unet": 859_520_964,
     "sdxl-unet": 2_567_463_684,
