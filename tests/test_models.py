@@ -389,6 +389,7 @@ PUBLISHED = {  # of the files of weights; of timm the counts in its results tabl
     "dinov2-base": 86_579_712,  # without the token of masked patches
     "dinov2-large": 304_367_616,
     "dinov2-small": 22_056_192,
+    "detr-resnet-50": 41_501_895,
     "distilbert-base": 66_985_530,
     "distilbert-base-cased": 65_190_912 + 621_124,  # the encoder, and the head of its vocabulary
     "distilbert-base-multilingual": 134_734_080 + 711_675,
@@ -419,6 +420,7 @@ PUBLISHED = {  # of the files of weights; of timm the counts in its results tabl
     "swin-base": 87_768_224,
     "swin-tiny": 28_288_354,
     "vit-b-16-in21k": 85_798_656 + 1_538,  # the encoder, and the head of two classes
+    "vit-l-16-in21k": 303_301_632 + 2_050,
     "wav2vec2-large": 315_438_720 + 32_800,
     "wavlm-base": 94_381_936 + 24_608,
     "whisper-base": 72_593_920,

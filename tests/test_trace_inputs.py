@@ -117,3 +117,8 @@ def test_a_spectrum_is_as_long_as_a_text_whose_tokens_it_is_added_to() -> None:
     for config, frames in ((SimpleNamespace(audio_length_per_tok=8), 8 * 64), (None, 1000)):
         long = inputs._as_long(config, given, 3, 64)
         assert long["input_features"].shape[-1] == frames
+
+
+@pytest.mark.parametrize("name", ["image_size", "img_size", "input_size"])
+def test_sides_of_an_image_are_read_by_each_name_that_configurations_have(name: str) -> None:
+    assert inputs._sides(SimpleNamespace(**{name: 224})) == (224, 224)
