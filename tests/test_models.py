@@ -395,6 +395,7 @@ PUBLISHED = {  # of the files of weights; of timm the counts in its results tabl
     "distilbert-base-multilingual": 134_734_080 + 711_675,
     "efficientnet-b0": 5_288_548,
     "electra-base": 109_482_240 + 769,  # keras-hub with its pooler, and a row of the head
+    "electra-large": 335_141_888 + 1_025,
     "electra-small": 13_548_800 + 257,
     "esm2-650m": 651_043_254,
     "esm2-8m": 7_408_960 + 103_514,
@@ -407,6 +408,7 @@ PUBLISHED = {  # of the files of weights; of timm the counts in its results tabl
     "modernbert-base": 149_655_232,
     "mpnet-base": 109_518_527,
     "nllb-200-distilled-600m": 615_073_792,
+    "pegasus-xsum": 569_748_480,
     "qwen2.5-vl-3b": 3_754_622_976,
     "qwen2.5-vl-7b": 8_292_166_656,
     "resnet-101": 44_549_160,
