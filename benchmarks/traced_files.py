@@ -11,6 +11,7 @@ checked by the number of parameters, which equals the published weights.
 from __future__ import annotations
 
 import sys
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,8 @@ FILES = {
         ("qwen3-vl",),
     ),
 }
+with Path(__file__).with_name("traced_hub.toml").open("rb") as _file:
+    FILES |= {name: Shipped(**row) for name, row in tomllib.load(_file).items()}
 
 
 def target_of(entry: Shipped) -> Target:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -375,21 +376,75 @@ def test_layers_of_both_kinds_make_all_layers(spec: ModelSpec) -> None:
 
 
 PUBLISHED = {  # of the files of weights; of timm the counts in its results table
+    "albert-base-v2": 11_221_680,
+    "blip-captioning-base": 247_414_076 - 30_524 * 768,  # words and head are one table
+    "clip-vit-b-16": 149_620_737,
     "convnext-base": 88_591_464,
-    "dinov2-large": 304_367_616,  # without the token of masked patches
+    "convnext-tiny": 28_589_128,
+    "deberta-v3-base": 183_831_552 + 592_130,  # the encoder, and the head of two classes
+    "deberta-v3-large": 434_012_160 + 1_051_650,
+    "deberta-v3-small": 141_304_320 + 592_130,
+    "deit-small": 22_050_664,
+    "deit-tiny": 5_717_416,
+    "dinov2-base": 86_579_712,  # without the token of masked patches
+    "dinov2-large": 304_367_616,
+    "dinov2-small": 22_056_192,
+    "detr-resnet-50": 41_501_895,
+    "distilbert-base": 66_985_530,
+    "distilbert-base-cased": 65_190_912 + 621_124,  # the encoder, and the head of its vocabulary
+    "distilbert-base-multilingual": 134_734_080 + 711_675,
     "efficientnet-b0": 5_288_548,
+    "electra-base": 109_482_240 + 769,  # keras-hub with its pooler, and a row of the head
+    "electra-large": 335_141_888 + 1_025,
+    "electra-small": 13_548_800 + 257,
+    "esm2-650m": 651_043_254,
+    "esm2-8m": 7_408_960 + 103_514,
     "gemma-3-4b-vl": 4_300_079_472,
     "got-ocr2": 560_528_640,  # of its class, with the tower
+    "hubert-base": 94_371_712 + 24_608,  # the encoder, and the head of 32 letters
+    "m2m100-418m": 483_905_536,
+    "mobilenetv3-large": 5_483_032,
+    "mobilenetv3-small": 2_542_856,
     "modernbert-base": 149_655_232,
+    "mpnet-base": 109_518_527,
+    "nllb-200-distilled-600m": 615_073_792,
+    "pegasus-xsum": 569_748_480,
     "qwen2.5-vl-3b": 3_754_622_976,
     "qwen2.5-vl-7b": 8_292_166_656,
+    "resnet-101": 44_549_160,
+    "resnet-18": 11_689_512,
+    "resnet-34": 21_797_672,
+    "sam-vit-base": 93_735_728,
     "sd-1.5-unet": 859_520_964,
     "sdxl-unet": 2_567_463_684,
+    "segformer-b0": 3_752_694,
+    "siglip-base-patch16-224": 203_155_970,
+    "siglip-so400m-patch14-384": 877_961_291 - 729 - 64,  # keras-hub's without its position ids
+    "swin-base": 87_768_224,
+    "swin-tiny": 28_288_354,
+    "vit-b-16-in21k": 85_798_656 + 1_538,  # the encoder, and the head of two classes
+    "vit-l-16-in21k": 303_301_632 + 2_050,
+    "wav2vec2-large": 315_438_720 + 32_800,
+    "wavlm-base": 94_381_936 + 24_608,
+    "whisper-base": 72_593_920,
+    "whisper-large-v2": 1_543_304_960,
+    "whisper-large-v3": 1_543_490_560,
+    "whisper-large-v3-turbo": 808_878_080,
     "whisper-small": 241_734_912,
+    "whisper-tiny": 37_760_640,
 }
+TABLE = Path(__file__).parents[1] / "benchmarks" / "traced_hub.toml"
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_traced_files_have_the_parameters_of_the_published_weights(name: str) -> None:
     model = catalog.load("models", ModelSpec, name)
     assert parameter_count(model) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize(("name", "row"), tomllib.loads(TABLE.read_text("utf-8")).items())
+def test_traced_files_are_those_of_their_table(name: str, row: dict[str, Any]) -> None:
+    model = catalog.load("models", ModelSpec, name)
+    assert (model.title, list(model.hub)) == (row["title"], row["hub"])
+    assert row.get("read", "the defaults of its class") in model.source or "timm" in row["kind"]
+    assert {catalog.find("models", hub).stem for hub in row["hub"]} == {name}

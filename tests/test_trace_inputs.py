@@ -125,3 +125,8 @@ def test_parts_of_a_model_keep_no_cache() -> None:
     config = Qwen2VLConfig()
     targets._for_training(config)
     assert config.text_config.use_cache is False
+
+
+@pytest.mark.parametrize("name", ["image_size", "img_size", "input_size"])
+def test_sides_of_an_image_are_read_by_each_name_that_configurations_have(name: str) -> None:
+    assert inputs._sides(SimpleNamespace(**{name: 224})) == (224, 224)

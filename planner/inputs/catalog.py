@@ -99,9 +99,17 @@ def _text(path: Path) -> str:
         return file.read().decode("utf-8")
 
 
+def _head(text: str) -> dict[str, Any]:
+    """Keys of a profile before its first table, which are a small part of a long file."""
+    try:
+        return readers.read_toml(text.partition("\n[")[0])
+    except ValueError:  # cut inside a value of several lines
+        return readers.read_toml(text)
+
+
 def _names(text: str) -> set[str]:
     """The names that a profile declares beside its id, in lower case."""
-    data = readers.read_toml(text)
+    data = _head(text)
     hub = [str(name).lower() for name in data.get("hub", ())]
     return {*(str(name).lower() for name in data.get("aliases", ())), *hub} | {
         name.rpartition("/")[2] for name in hub
@@ -135,8 +143,7 @@ def near(kind: str, wanted: str) -> str:
     """Hint for an unknown name: the nearest known ones, and where all are listed."""
     owner = {identity: identity for identity in ids(kind)}
     for path in profiles(kind).values():
-        data = readers.read_toml(_text(path))
-        owner |= {str(name): path.stem for name in data.get("aliases", ())}
+        owner |= {str(name): path.stem for name in _head(_text(path)).get("aliases", ())}
     offered: dict[str, str] = {}  # one name of each profile
     for name in alike(kind, wanted, list(owner)):
         offered.setdefault(owner[name], name)

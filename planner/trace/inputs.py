@@ -317,7 +317,8 @@ def _tower(config: Any) -> Any:
 
 
 def _sides(config: Any) -> tuple[int, int]:
-    side = getattr(config, "image_size", None) or getattr(config, "img_size", None) or _SIDE
+    names = ("image_size", "img_size", "input_size")
+    side = next((x for name in names if (x := getattr(config, name, None))), _SIDE)
     if isinstance(side, dict):
         side = [side.get("height", _SIDE), side.get("width", _SIDE)]
     height, width = side if isinstance(side, Sequence) else (side, side)
