@@ -186,7 +186,9 @@ FILES = {
         hub=("Lightricks/LTX-Video",),
     ),
     "convnext-base": Shipped(
-        "ConvNeXt-B (224 x 224)", "timm:convnext_base", hub=("timm/convnext_base.fb_in1k",)
+        "ConvNeXt-B (224 x 224)",
+        "timm:convnext_base",
+        hub=("timm/convnext_base.fb_in1k", "facebook/convnext-base-224"),
     ),
     "efficientnet-b0": Shipped(
         "EfficientNet-B0 (224 x 224)", "timm:efficientnet_b0", hub=("timm/efficientnet_b0.ra_in1k",)
