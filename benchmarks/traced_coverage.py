@@ -168,6 +168,8 @@ def of_rule(kind: str, name: str, trained: int, file: ModelSpec, tokens: int) ->
     tokens over the file's; empty where no rule reads the configuration. Both count the experts per
     token that the class computes."""
     keys = json.loads(json.dumps(config_of(kind, name).to_dict(), default=str))
+    if keys.get("is_encoder_decoder"):
+        return {}  # rules state the lengths of both sequences, traces have them equal
     try:
         rule, _ = huggingface.read_keys({**keys, "model_type": kind}, "config.json", kind)
     except PlanError:

@@ -85,7 +85,7 @@ def inputs_of(module: nn.Module, config: Any) -> Inputs:
     return Inputs(make, length, positions, least, images=images, stride=stride)
 
 
-_PROBED = 128, 192  # tokens beside an image: several chunks, and a further chunk
+_PROBED = 128, 256  # tokens beside an image: whole chunks of most scans, and twice as many
 _CHUNK, _TURN = 64, 8  # tokens of a stride where operators are run for chunks, and for tokens
 
 
@@ -111,7 +111,10 @@ def _stride(module: nn.Module, make: Callable[[int, int], Given], least: int) ->
             module(**make(2, least + tokens))
         counts.append(counted.count)
     more = counts[1] - counts[0]
-    return None if more <= 0 else _TURN if more >= _PROBED[1] - _PROBED[0] else _CHUNK
+    if more >= _PROBED[1] - _PROBED[0]:
+        return _TURN
+    chunk = getattr(getattr(module, "config", None), "chunk_size", None)  # of a scan
+    return None if more <= 0 else max(_CHUNK, chunk if isinstance(chunk, int) else 0)
 
 
 def _suits(
