@@ -61,7 +61,7 @@ def largest(
     """The largest model of the catalogue, and the largest scaled `--model` if one is given, that
     train within the limits."""
     limits = checked(limits, given.get("tokens"))
-    base = read_options({"model": catalog.ids("models")[0], **given})
+    base = read_options({"model": _deepest(), **given})
     refuse(base, "recommend model")
     price = price_of(base)
     if limits.budget is not None and price.missing is not None:
@@ -91,6 +91,17 @@ def largest(
         notes=notes,
         doubts=doubts_of(base, of_model="model" in given),
     )
+
+
+def _deepest() -> str:
+    """The model that a request is read with before any is chosen: of many layers, and sequences of
+    any length."""
+
+    def depth(name: str) -> tuple[bool, int]:
+        model = catalog.load("models", ModelSpec, name)
+        return model.positions == "rotary", model.layers
+
+    return max(catalog.ids("models"), key=depth)
 
 
 @dataclass(frozen=True)
