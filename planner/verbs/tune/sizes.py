@@ -109,7 +109,8 @@ def _open(
 
 def models() -> list[ModelSpec]:
     """Language models of the catalogue, ascending by parameters."""
-    writing = (model for model in catalog.load_all("models", ModelSpec) if not of_samples(model))
+    every = catalog.load_all("models", ModelSpec)
+    writing = (model for model in every if not of_samples(model) and not model.traced)
     return sorted(writing, key=parameter_count)
 
 
