@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from planner.formulas.params import active_parameter_count, parameter_count, parameter_leaves
 from planner.inputs import catalog
+from planner.inputs.model import language_models
 from planner.inputs.training import sequence_sentence
 from planner.specs.base import PlanError
 from planner.specs.layers import layers_of, of_samples
@@ -448,3 +449,17 @@ def test_traced_files_are_those_of_their_table(name: str, row: dict[str, Any]) -
     assert (model.title, list(model.hub)) == (row["title"], row["hub"])
     assert row.get("read", "the defaults of its class") in model.source or "timm" in row["kind"]
     assert {catalog.find("models", hub).stem for hub in row["hub"]} == {name}
+
+
+@pytest.mark.parametrize("name", ["esm2-8m", "siglip-base-patch16-224", "swin-tiny", "wavlm-base"])
+def test_products_of_traced_blocks_have_no_mask(name: str) -> None:
+    """Causal attention, not a product, shows that a model continues a text."""
+    assert of_samples(model(name))
+    assert not any(of_samples(model(other)) for other in ("got-ocr2", "whisper-tiny"))
+
+
+def test_language_models_have_no_traced_blocks() -> None:
+    counts = [parameter_count(each) for each in language_models()]
+    assert counts == sorted(counts)
+    assert not any(each.traced or of_samples(each) for each in language_models())
+    assert {"gpt2", "llama-3.1-405b"} <= {each.name for each in language_models()}

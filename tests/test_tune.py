@@ -15,7 +15,7 @@ from plans import flat_of
 from planner import api
 from planner.formulas import stragglers
 from planner.formulas.params import parameter_count
-from planner.inputs.model import model_spec
+from planner.inputs.model import language_models, model_spec
 from planner.specs.base import PlanError
 from planner.specs.documents.tune import TuneAnswers, TuneMethod, Tuning
 from planner.specs.options import Options, pairs_of_command, rows
@@ -23,7 +23,7 @@ from planner.specs.options.checked import from_text
 from planner.specs.options.recommend import Limits
 from planner.specs.options.tune import TuneOptions
 from planner.verbs.tune import answered as answered_within
-from planner.verbs.tune import cards, csv_text, sizes, tune
+from planner.verbs.tune import cards, csv_text, tune
 from planner.verbs.tune.methods import BY_NAME, METHODS
 from planner.views.tune import view
 from planner.views.view import Block
@@ -117,8 +117,8 @@ def test_the_longest_context_and_micro_batch_fit_and_the_next_do_not() -> None:
 def test_less_state_holds_a_longer_context_and_a_larger_model(
     names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = [model for model in sizes.models() if model.name.startswith(("qwen2.5", "llama-2"))]
-    monkeypatch.setattr(sizes, "models", lambda: few)
+    few = [model for model in language_models() if model.name.startswith(("qwen2.5", "llama-2"))]
+    monkeypatch.setattr("planner.verbs.tune.language_models", lambda: few)
     text = answered(method="+".join(names), largest=True)
     rows_ = [row_of(text, name) for name in names]
     models = [row.largest_model.parameters for row in rows_ if row.largest_model]

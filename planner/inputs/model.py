@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from planner.formulas.params import parameter_count
 from planner.inputs import catalog, hub, hub_configs, model_file, not_modelled, readers
 from planner.specs.base import PlanError
 from planner.specs.decoder import decoder_of
+from planner.specs.layers import of_samples
 from planner.specs.model import ModelSpec
 from planner.specs.published import Published
 
@@ -97,6 +99,14 @@ def _shipped(name: str, config: hub_configs.Shipped) -> tuple[ModelSpec, list[st
     model, inferred = huggingface.read_keys(config.config, name, name.rpartition("/")[2])
     model = model.model_copy(update=fields)
     return _trained_alike(model, [*inferred, f"shipped keys of {name}: {config.source}"])
+
+
+def language_models() -> list[ModelSpec]:
+    """Models of the catalogue that continue a text, ascending by parameters, without traced
+    files, which have parts beside the text or an encoder, and which few stacks train."""
+    every = catalog.load_all("models", ModelSpec)
+    models = [model for model in every if not of_samples(model) and not model.traced]
+    return sorted(models, key=parameter_count)
 
 
 def _written_out(text: str) -> ModelSpec:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from planner.specs.parts import (
     Attended,
     Attention,
+    Batched,
     Core,
     CrossAttention,
     Latent,
@@ -221,8 +222,9 @@ def scans_of(model: Shape) -> tuple[tuple[Scan, int], ...]:
 @functools.lru_cache(maxsize=512)
 def of_samples(model: Shape) -> bool:
     """Whether it is trained on samples as a whole and not to continue a text: those whose tokens
-    all see each other (BERT, ViT), several towers (T5, CLIP), convolutions."""
-    cores = [core for core, _ in cores_of(model)]
+    all see each other (BERT, ViT), several towers (T5, CLIP), convolutions. Products of traced
+    blocks have no mask and decide nothing."""
+    cores = [core for core, _ in cores_of(model) if not isinstance(core, Batched)]
     if not cores and any(isinstance(part, Traced) for part, _ in parts_of(model)):
         return bool(getattr(model, "sample", ""))
     whole = all(isinstance(core, Attended) and core.mask == "full" for core in cores)

@@ -15,7 +15,7 @@ import tomli_w
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.inputs import catalog
 from planner.inputs.cluster import price_of
-from planner.inputs.model import model_spec
+from planner.inputs.model import language_models, model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import doubts_of, resolve, searched
 from planner.inputs.training import sequence_length
@@ -30,7 +30,6 @@ from planner.specs.documents.recommend import (
     ModelRow,
     ScaledRow,
 )
-from planner.specs.layers import of_samples
 from planner.specs.model import NAMING, ModelSpec, stated
 from planner.specs.options import Options, refuse
 from planner.specs.options.recommend import Limits
@@ -147,11 +146,10 @@ def _catalogue(
 ) -> list[ModelRow]:
     """Language models of the catalogue, largest first, down to the first within the limits and a
     few more. Encoders answer another question than "how large a model can I train"."""
-    writing = (model for model in catalog.load_all("models", ModelSpec) if not of_samples(model))
-    models = sorted(writing, key=parameter_count, reverse=True)
     rows: list[ModelRow] = []
     waiting = []
-    for model in models:
+    models = language_models()
+    for model in reversed(models):
         reason = room.ruled_out(model)
         if reason is None:
             waiting.append(model)

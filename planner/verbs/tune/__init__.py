@@ -20,6 +20,7 @@ from planner.inputs.fine_tuning import (
     each_of,
     replicas,
 )
+from planner.inputs.model import language_models
 from planner.inputs.scenario import doubts_of
 from planner.inputs.usual import STACKS, trainers
 from planner.specs.base import PlanError
@@ -368,7 +369,7 @@ def _micro_batch(options: Options, count: int) -> dict[str, Any]:
 def _models(tried: Sequence[Attempt], jobs: int) -> list[tuple[FittingModel, ...]]:
     """The largest model of the catalogue that each method fits, and those that the layout of that
     fits with less of a chance; nothing where none fits."""
-    known, seq_len = sizes.models(), tried[0].data.seq_len
+    known, seq_len = language_models(), tried[0].data.seq_len
 
     def taken(_: Options, place: int) -> dict[str, Any]:
         model = known[place]

@@ -7,9 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.formulas.params import parameter_count
-from planner.inputs import catalog
-from planner.specs.layers import of_samples
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.verbs.requests import Point, answer
@@ -105,13 +102,6 @@ def _open(
     """The request of a rung as it was, whose layout is sought."""
     request = rung.point.options
     return lambda size: request.changed(**changes(request, size))
-
-
-def models() -> list[ModelSpec]:
-    """Language models of the catalogue, ascending by parameters."""
-    every = catalog.load_all("models", ModelSpec)
-    writing = (model for model in every if not of_samples(model) and not model.traced)
-    return sorted(writing, key=parameter_count)
 
 
 def largest_models(
