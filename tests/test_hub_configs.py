@@ -129,3 +129,10 @@ def test_a_file_that_names_a_shipped_model_keeps_its_name() -> None:
     ours, alike = (model_spec(each)[0] for each in (name, "qwen2.5-1.5b"))
     assert parameter_count(ours) == parameter_count(alike)
     assert ours.max_positions < alike.max_positions
+
+
+def test_a_misspelled_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(PlanError, match=r"did you mean distilbert/distilbert-base-uncased or"):
+        model_spec("distilbert/distilbert-base-uncassed")
+    with pytest.raises(PlanError, match="- is a speech model"):
+        model_spec("openai/whisper-tiny.en")

@@ -139,6 +139,12 @@ _FLAG = {
 _OFFERED = 4  # profiles that an unknown name is answered with
 
 
+def hub_names() -> list[str]:
+    """Models of the Hugging Face Hub that the catalogue has, as org/name."""
+    heads = (_head(_text(path)) for path in profiles("models").values())
+    return [str(name) for head in heads for name in head.get("hub", ())]
+
+
 def near(kind: str, wanted: str) -> str:
     """Hint for an unknown name: the nearest known ones, and where all are listed."""
     owner = {identity: identity for identity in ids(kind)}

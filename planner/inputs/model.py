@@ -10,6 +10,7 @@ from planner.specs.base import PlanError
 from planner.specs.decoder import decoder_of
 from planner.specs.layers import of_samples
 from planner.specs.model import ModelSpec
+from planner.specs.options.words import near
 from planner.specs.published import Published
 
 # what tells models apart: their training is published under a name, and a config.json has none
@@ -19,6 +20,7 @@ _STACKED = ("parts", "stack")
 
 FIELD = "--model"
 _PREFIX = "hf:"
+_MISSPELLED = 0.93  # likeness of names from which another organisation's or size's is not meant
 
 
 def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
@@ -151,6 +153,8 @@ def _copied(hub_name: str) -> ModelSpec | None:
 def _from_hub(hub_name: str, name: str) -> Path:
     """config.json of org/name. Raises PlanError at once if models of this name are not planned."""
     if why := not_modelled.of_name("models", hub_name, fetched=True):
-        raise PlanError(FIELD, name, why)
+        names = (*catalog.hub_names(), *hub_configs.shipped())
+        hint = near(hub_name, names, cutoff=_MISSPELLED)
+        raise PlanError(FIELD, name, f"{hint}it {why}" if hint else why)
     known = "" if catalog.is_path(hub_name) else catalog.find("models", hub_name).stem
     return hub.config_of(hub_name, name, known)
