@@ -19,6 +19,7 @@ from planner.trace import fit
 from planner.trace.classes import ATTENTION, BATCHED, CONVOLUTION, FUSABLE, GEMM, Call
 from planner.trace.divide import DIVIDED, EXPERTS, INPUT, ROUTED, TOKENS, WHOLE, Division
 from planner.trace.fit import NotPolynomial, Powers, Size
+from planner.trace.mixing import where_tokens_meet
 from planner.trace.regions import COUNTED_BYTES, OUTSIDE, Recorded, Region
 
 MOVED = (*FUSABLE, "gather", "scan")
@@ -130,7 +131,7 @@ def _block(
         "shares": _shares(regions, numbers, fitting, where),
     }
     part = {name: value for name, value in part.items() if value}
-    mixing = _mixing(regions, sizes)[:_LONGEST]
+    mixing = where_tokens_meet(regions, sizes)[:_LONGEST]
     if mixing or any(part.get(name) for name in ("gemms", "multiplied", "attention")):
         part["mixing"] = mixing
     if region.name and region.undivided and (part.get("gemms") or part.get("attention")):
@@ -147,62 +148,6 @@ def _block(
         fit.total([flop for call, flop in products if call.backward]),
         fit.total([flop for call, flop in products if not call.backward]),
     )
-
-
-def _mixing(regions: Sequence[Region], sizes: Sequence[Size]) -> str:
-    """The operator in which tokens meet, attention apart: the dimensions along which it acts grow
-    with the length. Empty where there is none. Tokens of a fixed number may be joined to the
-    sequence and cut off again, at one of its ends: a shift does either at another one."""
-    ends = set[str]()
-    for (name, module), calls in _acts(regions, sizes).items():
-        for lengths in calls:
-            end = _end(name, lengths)
-            ends |= {end} - {""}
-            if end == "both" or len(ends) > 1:
-                inside = module.removeprefix(regions[0].name).strip(".")
-                return f"{name} of {inside or 'the block'} acts along the tokens of a sequence"
-    return ""
-
-
-_Act = tuple[str, str]  # an operator and its module
-
-
-def _acts(
-    regions: Sequence[Region], sizes: Sequence[Size]
-) -> dict[_Act, list[list[tuple[int, ...]]]]:
-    """Operators of a region, each call at the lengths of the first batch size."""
-    out: dict[_Act, list[list[tuple[int, ...]]]] = {}
-    batch = sizes[0][0]
-    for i, region in enumerate(
-        x for x, size in zip(regions, sizes, strict=True) if size[0] == batch
-    ):
-        counted = Counter[_Act]()
-        for name, module, elements in region.along:
-            calls = out.setdefault((name, module), [])
-            at = counted[name, module]
-            counted[name, module] += 1
-            if at == len(calls):
-                calls.append([()] * i)  # at other lengths there are fewer
-            calls[at].append(elements)
-        for act, calls in out.items():
-            for each in calls[counted[act] :]:
-                each.append(())
-    return out
-
-
-def _end(name: str, lengths: Sequence[tuple[int, ...]]) -> str:
-    """The end of a sequence at which an operator joins or cuts tokens of a fixed number: "first" or
-    "last"; empty where nothing grows with the length, "both" where tokens meet."""
-    if len(set(lengths)) == 1:
-        return ""
-    if len({len(each) for each in lengths}) > 1 or len(lengths[0]) == 1:
-        return "both"
-    grows = [len(set(each)) > 1 for each in zip(*lengths, strict=True)]
-    if sum(grows) > 1:
-        return "both"
-    at = grows.index(True)
-    before, after = any(lengths[0][:at]), any(lengths[0][at + 1 :])
-    return "both" if before and after else "first" if before else "last" if after else ""
 
 
 def _fused(calls: Sequence[Call]) -> int:
@@ -310,21 +255,9 @@ def _matched(first: Region, other: Region, size: Size) -> list[Call]:
     return other.calls
 
 
-def _product(*factors: Polynomial) -> Polynomial:
-    """Their product."""
-    out: dict[Powers, Fraction] = {(0, 0): Fraction(1)}
-    for factor in factors:
-        longer: dict[Powers, Fraction] = {}
-        for (i, j), value in out.items():
-            for k, m, each in factor.terms:
-                longer[i + k, j + m] = longer.get((i + k, j + m), Fraction(0)) + value * each
-        out = longer
-    return Polynomial.of(out)
-
-
 def _flop(call: Call, n: dict[str, Polynomial]) -> Polynomial:
     sizes = [n["m"], n["k"], n["n"]] + ([n["batch"]] if "batch" in n else [])
-    return fit.times(_product(*sizes), Fraction(2))
+    return fit.times(fit.product(*sizes), Fraction(2))
 
 
 def _constant(polynomial: Polynomial) -> int | None:
@@ -415,7 +348,7 @@ def _multiplied(
             row = {"batch": batch, "m": n["m"], "k": n["k"], "n": n["n"]}
             rows.append(row | ({"split": True} if call.words.get("ranks") == DIVIDED else {}))
         if call.kind == ATTENTION and _sequences(n) is None:  # the same for all samples
-            pairs = {"batch": _product(n["batch"], n["heads"]), "m": n["queries"]}
+            pairs = {"batch": fit.product(n["batch"], n["heads"]), "m": n["queries"]}
             rows.append(pairs | {"k": n["head_dim"], "n": n["keys"]})
             rows.append(pairs | {"k": n["keys"], "n": n["value_dim"]})
     return rows

@@ -80,3 +80,15 @@ def total(polynomials: Sequence[Polynomial]) -> Polynomial:
 def times(polynomial: Polynomial, factor: Fraction) -> Polynomial:
     """Its multiple."""
     return Polynomial(tuple((i, j, value * factor) for i, j, value in polynomial.terms if factor))
+
+
+def product(*factors: Polynomial) -> Polynomial:
+    """Their product."""
+    out: dict[Powers, Fraction] = {(0, 0): Fraction(1)}
+    for factor in factors:
+        longer: dict[Powers, Fraction] = {}
+        for (i, j), value in out.items():
+            for k, m, each in factor.terms:
+                longer[i + k, j + m] = longer.get((i + k, j + m), Fraction(0)) + value * each
+        out = longer
+    return Polynomial.of(out)
