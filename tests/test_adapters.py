@@ -140,6 +140,15 @@ def test_trained_parameters_equal_pefts() -> None:
             assert trained_count(planned) == count, (name, label)
 
 
+def test_a_weight_of_several_layers_has_a_single_adapter() -> None:
+    """Of ALBERT, whose 12 layers are the same weights: rank 8 beside a query of 768 x 768 is 8 x
+    1,536 elements, which every layer multiplies with."""
+    shape = catalog.load("models", ModelSpec, "albert-base-v2")
+    planned = plan(shape=shape, adapter=AdapterSpec(rank=8, targets=("query",)))
+    assert trained_count(planned) == 8 * (768 + 768)
+    assert trained_gemms(planned)[2] == pytest.approx(12 * 8 * (768 + 768))
+
+
 # bytes per token that a layer of a Mistral (hidden 256, MLP 896, 8 heads of 32, 2 of keys and
 # values, rank 8) keeps beyond full training: torch.autograd.graph.saved_tensors_hooks over
 # transformers 5.23 and PEFT 0.21 on the CPU, copies of A and B left out, a mask of a byte each as

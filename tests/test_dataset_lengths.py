@@ -56,7 +56,7 @@ def test_tokens_of_an_example(tmp_path: Path, row: Any, tokens: float) -> None:
 @pytest.mark.parametrize("name", ["data.jsonl", "data.json"])
 def test_a_length_that_is_no_number_is_named(tmp_path: Path, count: Any, name: str) -> None:
     path = written(tmp_path, [{"num_tokens": 7}, {"num_tokens": count}], name)
-    with pytest.raises(PlanError, match=r"num_tokens of (line|example) 2 is .* no number"):
+    with pytest.raises(PlanError, match=r"num_tokens of (line|example) 2 is .* not a number"):
         lengths_of(path)
     beside = written(tmp_path, [{"length": "short", "text": "a" * 394}], name)
     assert lengths_of(beside).mean == pytest.approx(100)

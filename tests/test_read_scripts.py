@@ -99,7 +99,7 @@ IN_FOUR_BIT = {"base_precision": "nf4-double", "optimizer": "paged-adam8bit"}
             "run.py",
             UNSLOTH,
             "trl",
-            {"model": "llama-3.1-8b", "stack": "unsloth", "gpus": 1, "lora": 16}
+            {"model": "unsloth/Meta-Llama-3.1-8B", "stack": "unsloth", "gpus": 1, "lora": 16}
             | {"lora_targets": "all-linear", "base_precision": "nf4-double", "recompute": "full"}
             | {"offload": "activations", "optimizer": "adam8bit", "seq_len": 2048},
         ),

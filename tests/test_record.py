@@ -87,8 +87,8 @@ def test_a_measurement_says_the_error_and_whether_the_band_held(
     [
         (measured("z"), "is in no file"),
         (measured("a", step_s="", peak_gib=""), "neither measured"),
-        (measured("a", step_s="-1"), "no positive number"),
-        (measured("a", step_s="fast"), "no positive number"),
+        (measured("a", step_s="-1"), "is not a positive number"),
+        (measured("a", step_s="fast"), "is not a positive number"),
         (measured("a", source=""), "no source"),
     ],
 )

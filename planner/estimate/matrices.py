@@ -77,7 +77,7 @@ def _matrix(plan: Plan, tp: Array, ep: Array, product: Product, share: float) ->
     return Matrix(
         rows=product.k / tp if product.split == "rows" else product.k + 0.0 * tp,
         columns=columns * (product.times if joined else 1),
-        count=share * (1.0 if joined else product.times) + 0.0 * tp,
+        count=share * (1.0 if joined else product.times - product.shared) + 0.0 * tp,
         routed=product.routed,
         name=product.name,
     )

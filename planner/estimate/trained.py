@@ -257,13 +257,14 @@ def _adapter_weights(plan: Plan) -> float:
     sent = moe.per_token / moe.experts if moe is not None else 1.0
     length = float(plan.training.seq_len)
 
-    def often(matrix: Matrix) -> float:
-        rows = matrix.rows
-        return float(rows.at(1.0, length)) / length if rows is not None else 1.0
+    def met(matrix: Matrix) -> float:
+        rows, every_use = matrix.rows, replace(matrix, again=False)
+        often = float(rows.at(1.0, length)) / length if rows is not None else 1.0
+        return adapter_elements(every_use, spec) * (sent if matrix.experts else often)
 
     return float(
         sum(
-            count * adapter_elements(matrix, spec) * (sent if matrix.experts else often(matrix))
+            count * met(matrix)
             for kind, count in zip(kinds.kinds, kinds.counts, strict=True)
             for matrix in kind_adapters(plan, kind)
         )

@@ -74,11 +74,12 @@ class Matrix:
     experts: int = 0  # routed experts that have one each; 0: not a matrix of experts
     sides: int = 1  # matrices side by side that have the rank each
     rows: Polynomial | None = None  # that it multiplies, by samples and tokens; None: the tokens
+    again: bool = False  # whether it is another use of a matrix before it, which has the adapter
 
     @property
     def copies(self) -> int:
-        """Matrices of this shape."""
-        return self.experts or 1
+        """Matrices of this shape; 0 of one that is used again."""
+        return 0 if self.again else self.experts or 1
 
     @property
     def reads_hidden(self) -> bool:
@@ -98,9 +99,10 @@ def matrices(part: Part, stream: Stream) -> Iterator[Matrix]:
             yield Matrix("kv_a", product.name, k, n - rank)
             continue
         roles = _roles(part, product)
-        for role in roles:
-            each = n * product.times // len(roles)
-            yield Matrix(role, product.name, k, each, rows=product.rows)
+        each, own = n * product.times // len(roles), product.times - product.shared
+        for number, role in enumerate(roles):
+            again = number * product.times >= own * len(roles)
+            yield Matrix(role, product.name, k, each, rows=product.rows, again=again)
     if (moe := routed_of(part, stream.hidden)) is not None:
         read = moe.read(stream.hidden)
         for role in _inputs(moe):
@@ -162,9 +164,12 @@ def adapted(
     return tuple(out)
 
 
+_SAME = ("k", "experts", "rows", "again")
+
+
 def _beside(last: Matrix, matrix: Matrix, wide: list[tuple[str, ...]]) -> bool:
     """Whether a matrix is kept beside the one before it."""
-    same = (last.k, last.experts, last.rows) == (matrix.k, matrix.experts, matrix.rows)
+    same = all(getattr(last, name) == getattr(matrix, name) for name in _SAME)
     return same and any(
         matrix.role in roles and last.role.split("+")[-1] in roles for roles in wide
     )

@@ -121,6 +121,7 @@ class Product:
     routed: bool = False  # whether the groups are experts that tokens are sent to
     looped: bool = False  # whether these are computed one by one
     input_gradient: bool = True  # of a convolution: what the model is given needs none
+    shared: int = 0  # of `times`: uses of a weight that is counted once, such as ALBERT's layers
 
 
 @dataclass(frozen=True)

@@ -199,6 +199,7 @@ class Traced(Part):
                 taps=gemm.taps,
                 pixels=gemm.read,
                 input_gradient=gemm.input_gradient,
+                shared=gemm.shared,
             )
 
     def core(self) -> tuple[Core, ...]:
