@@ -38,7 +38,7 @@ def _images(module: nn.Module, side: int) -> tuple[nn.Module, tuple[torch.Tensor
 
 
 def retinanet_mlperf() -> Any:
-    """Of MLPerf's RetinaNet: 264 classes of OpenImages."""
+    """MLPerf's RetinaNet: 264 classes of OpenImages."""
     return _images(Detector("resnext50_32x4d", 264), 800)
 
 

@@ -120,8 +120,8 @@ def factored_once(title: str) -> tuple[int, float, float]:
 
 
 def plain_once(title: str) -> tuple[int, float, float]:
-    """The same by the same formulas on plain columns, in blocks that stay in the processor's
-    cache."""
+    """Layouts, CPU seconds and memory of the same formulas on plain columns, in blocks that stay in
+    the processor's cache."""
     plan = plan_of(**SPACES[title])
     space = allowed_layouts(plan)
     started = time.process_time()

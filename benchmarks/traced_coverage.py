@@ -258,7 +258,7 @@ def compared(make: Callable[[], Target], name: str) -> dict[str, Any]:
 
 
 def compared_in(make: Callable[[], Target], name: str, autocast: bool) -> dict[str, Any]:
-    """The same with given types."""
+    """Trace and torch compared, with or without autocast."""
     began = time.process_time()
     with kernels.without_data(autocast):
         target = make()

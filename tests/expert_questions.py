@@ -58,7 +58,7 @@ def usd(e: Estimate) -> float:
 
 
 def width(e: Estimate) -> float:
-    """Of the band, as the logarithm of the ratio of its ends."""
+    """Width of the band: the logarithm of the ratio of its ends."""
     return math.log(e.step.high / e.step.low)
 
 

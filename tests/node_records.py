@@ -143,7 +143,7 @@ def node_records(
 
 
 def raw(records: list[dict[str, Any]], probe_s: float = 0.01) -> list[dict[str, Any]]:
-    """The same as lines of a record file: four samples each, between probes of one speed."""
+    """The records as lines of a record file: four samples each, between probes of one speed."""
     out = []
     for r in records:
         values = {k: v for k, v in r.items() if k not in ("seconds", "quiet")}

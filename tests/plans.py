@@ -58,7 +58,7 @@ def flat_of(shape: ModelSpec) -> Decoder:
 
 
 def expert_model(**changes: Any) -> ModelSpec:
-    """The same with eight experts, two of them per token."""
+    """A model as `model` gives it, with eight experts, two of them per token."""
     return model(moe=Experts(experts=8, experts_per_token=2, ffn_hidden=704), **changes)
 
 

@@ -62,7 +62,7 @@ def test_states_are_those_of_what_is_trained() -> None:
 
 
 def test_moments_of_8_bit_are_those_of_adapters() -> None:
-    """Of 8 bytes of moments there are 2, beside a share of the scales of blocks."""
+    """Moments take 2 bytes in place of 8, beside a share of the scales of blocks."""
     narrow, usual = (plan(adapter=lora(), optimizer=name) for name in ("adam8bit", "adam"))
     trained = trained_count(narrow)
     states = estimates_of(narrow).memory.components["optimizer"][0]
@@ -124,7 +124,7 @@ def test_trained_layers_of_all_are_all_but_the_embedding() -> None:
 
 
 def test_trained_parameters_equal_pefts() -> None:
-    """Of twelve models and five sets of targets, some of them with DoRA, as PEFT counts them."""
+    """PEFT's counts for twelve models and five sets of targets, some of them with DoRA."""
     known = json.loads((DATA / "peft_counts.json").read_text(encoding="utf-8"))
     assert len(known["trained"]) > 12
     for name, counts in known["trained"].items():
@@ -141,8 +141,8 @@ def test_trained_parameters_equal_pefts() -> None:
 
 
 def test_a_weight_of_several_layers_has_a_single_adapter() -> None:
-    """Of ALBERT, whose 12 layers are the same weights: rank 8 beside a query of 768 x 768 is 8 x
-    1,536 elements, which every layer multiplies with."""
+    """ALBERT's 12 layers are the same weights: rank 8 beside a query of 768 x 768 is 8 x 1,536
+    elements, which every layer multiplies with."""
     shape = catalog.load("models", ModelSpec, "albert-base-v2")
     planned = plan(shape=shape, adapter=AdapterSpec(rank=8, targets=("query",)))
     assert trained_count(planned) == 8 * (768 + 768)

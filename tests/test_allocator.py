@@ -207,7 +207,7 @@ CASES = [
 
 
 def least_wasted(plan: list[tuple[tuple[Any, ...], float]]) -> float:
-    """The same where the device has no more than the steps need, found by halving."""
+    """Bytes wasted on the smallest device on which the steps still run, by bisection."""
     lasting = sum(size for name, size in plan if name[0] in ("w", "m", "v"))
     simulated = simulate(plan)
     low, high = simulated.allocated, simulated.peak
@@ -236,7 +236,7 @@ def test_a_full_device_needs_less_where_weights_are_frozen() -> None:
 
 
 def wasted(expandable: bool) -> list[float]:
-    """Of every case, the most reserved beyond the most in use, over what comes and goes."""
+    """For every case the most reserved beyond the most in use, relative to what comes and goes."""
     out = []
     for case in CASES:
         events = list(steps(*case))

@@ -42,7 +42,7 @@ def predicted(tables: Tables, case: Case) -> float:
 
 
 def took(case: Case) -> float:
-    """The same step on a machine of known numbers."""
+    """Seconds of the case's step on a machine whose numbers are known."""
     layer_s, step_s = MORE_S.get(case.parallel, (0.0, 0.0))
     tensor = (case.layers + 1) * 2 * TENSOR_S if case.parallel == "tensor" else 0.0
     whole = case.layers * (KERNELS_S + LAYER_S + layer_s) + STEP_S + step_s + tensor

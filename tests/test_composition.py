@@ -92,7 +92,7 @@ def test_every_rank_reads_the_message_of_every_other() -> None:
 
 @pytest.mark.parametrize(("ranks", "per_node", "row"), [(64, 8, 8), (32, 8, 4), (128, 16, 8)])
 def test_a_grid_is_as_square_as_nodes_allow(ranks: int, per_node: int, row: int) -> None:
-    """Of rows that are as far from the root the shorter."""
+    """Two rows equally far from the square root of the ranks: the shorter is taken."""
     assert square_row(ranks, per_node) == row
 
 

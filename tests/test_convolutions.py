@@ -33,9 +33,9 @@ def test_counts_are_those_of_torch() -> None:
 
 
 def test_elements_kept_are_those_that_torch_saves() -> None:
-    """Of two images: 42,205,056 in 32 bit and 3,211,264 B of places of the largest pixels. Among
-    them are means and deviations of the norms and what the classes read (here the input of a
-    layer), and not what the classes say."""
+    """Two images keep 42,205,056 elements in 32 bit and 3,211,264 B of places of the largest
+    pixels. Among them are means and deviations of the norms and what the classes read (here the
+    input of a layer), and not what the classes say."""
     kept: dict[str, int] = {}
     for part, count in parts_of(RESNET):
         for entry in part.kept(Stream(2048)):

@@ -52,7 +52,7 @@ def suite(name: str) -> list[Case]:
 def measured_as(
     cases: list[Case], parameters: tuple[Parameter, ...], point: dict[str, float]
 ) -> list[Case]:
-    """The same runs, as measured on machines whose numbers are moved like this."""
+    """The runs as they would be measured on machines whose numbers are moved by `point`."""
     return [
         replace(case, log_seconds=float(np.log(step_times(case, parameters, [point]).seconds[0])))
         for case in cases

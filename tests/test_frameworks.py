@@ -254,8 +254,8 @@ def test_what_deepspeed_holds_beside_its_buckets_by_hand() -> None:
 
 
 def test_nanotron_gathers_flat_copies_by_hand() -> None:
-    """Of its part and of all weights; 16-bit gradients of the first layer and of the embedding are
-    not there while the layer is in backward."""
+    """A flat copy of its own part and one of all weights; 16-bit gradients of the first layer and
+    of the embedding do not exist yet while that layer is in backward."""
     flat = phases(stack="nanotron", gpus=8, dp=8, zero=1, global_batch=8)
     step = flat["optimizer step"]["optimizer_temporaries"]
     assert step == pytest.approx(2 * PARAMETERS * (1 + 1 / 8))

@@ -135,7 +135,8 @@ def test_ranks_of_a_host_share_it() -> None:
 
 
 def test_gradients_leave_beside_the_backward_pass() -> None:
-    """Of 2 s each way and of 3 s with the last, a backward pass of 1.5 s leaves 0.5 and 1.5 s."""
+    """Copies of 2 s each way, and of 3 s with the last, exceed a backward pass of 1.5 s by 0.5 and
+    1.5 s."""
     first = offload.gradients_exposed_s(1e9, 2e9, 1e9, 1.5, np.array([1.0, 3.0]))
     assert first == pytest.approx([1.5, 2 * 0.5 + 1.5])
     assert offload.gradients_exposed_s(1e9, 2e9, 1e9, 3.0, 5.0) == 0

@@ -28,7 +28,7 @@ def _plan(**training: Any) -> Plan:
 
 
 def _seconds(plan: Plan, **change: Any) -> tuple[float, float]:
-    """Of 64 images of 56 pixels a side, 256 channels and a kernel of 3 pixels a side."""
+    """Forward and backward of 64 images of 56 x 56 pixels and 256 channels, kernels of 3 x 3."""
     shape: dict[str, Any] = {"m": 64.0 * 56**2, "k": 256.0 * 9, "n": 256.0, "taps": 9.0}
     shape |= {"read": 64.0 * 56**2 * 256}
     both = convolution_s(plan, machine(plan), Gemm("convolution", **shape | change))

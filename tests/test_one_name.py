@@ -142,7 +142,7 @@ def test_a_schedule_is_that_of_its_estimate(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in COMMANDS if n.startswith("offload")])
 def test_a_swap_is_the_verdict_only_where_it_fits_and_is_faster(name: str) -> None:
-    """Of whole steps; a layer by itself may be cheaper to swap, and the answer says so."""
+    """Whole steps are compared; a single layer may be cheaper to swap, and the answer says so."""
     result = document(name)
     choices = {"swap" if choice["link"] else "recompute": choice for choice in result["choices"]}
     fitting = {name: choice["step_seconds"] for name, choice in choices.items() if choice["fits"]}

@@ -125,8 +125,9 @@ def test_embedding_and_head_count_as_layers_where_that_divides() -> None:
     ],
 )
 def test_sends_are_those_of_the_timed_schedule(tp: int, dp: int, pp: int, placement: str) -> None:
-    """Of ranks numbered in the order of the placement only stages on two nodes send over cards: the
-    closed form against 1F1B timed with the send of every boundary, which a rank waits for."""
+    """Where ranks are numbered in the order of the placement, only stages on two nodes send over
+    cards: the closed form against 1F1B timed with the send of every boundary, which a rank waits
+    for."""
     gpus, node, batch = tp * dp * pp, 8, 64
     case = plans.plan(
         plans.model(layers=16), gpus=gpus, gpus_per_node=min(node, gpus), software="torchtitan"

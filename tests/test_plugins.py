@@ -163,7 +163,7 @@ class MECHANISM(Mechanism):
 def test_an_option_that_is_there_is_an_error_with_both(
     tmp_path: Path, option: str, module: str
 ) -> None:
-    """Of another mechanism, of the request, or of a verb."""
+    """The option belongs to another mechanism, to the request, or to a verb."""
     text = OWN_MECHANISM.replace("{option}", option)
     install(tmp_path, "greedy", {"dpplan.mechanisms": {"greedy": "greedy_code"}}, greedy_code=text)
     flag = f"--{option.replace('_', '-')}"

@@ -35,7 +35,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("given", REQUESTS, ids=lambda given: " ".join(map(str, given.values())))
 def test_the_best_are_those_of_all_layouts(given: dict[str, Any]) -> None:
-    """Of all layouts with the free options of the stack that the search has taken."""
+    """Every layout is evaluated with the free options of the stack that the search has taken."""
     for plan in resolve(api.read_options(given)).plans:
         searched = search(plan, wanted=Wanted(5, families=True))
         space = allowed_layouts(searched.plan)

@@ -205,7 +205,7 @@ WRITTEN = {"hf-trainer", "trl", "ms-swift", "torchtune"}
 
 
 def test_files_to_start_a_plan_say_it() -> None:
-    """Of every trainer, on every stack that it is, with run.sh where that says the GPUs."""
+    """Files of every trainer on each of its stacks, with run.sh where that states the GPUs."""
     gpu = catalog.load("gpus", GpuSpec, "h100")
     model = catalog.load("models", ModelSpec, "llama-3.1-8b")
     targets = {target.kind: target for target in formats.targets()}

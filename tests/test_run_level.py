@@ -316,8 +316,8 @@ def test_a_storage_has_one_speed() -> None:
 
 
 def test_replicas_that_train_on_by_hand() -> None:
-    """Of 10,000 s between failures 180 are lost by all and a quarter of 600; checkpoints of 10 s
-    after every 990."""
+    """Failures are 10,000 s apart: each costs every replica 180 s, and a quarter of them 600 s;
+    a checkpoint takes 10 s after every 990."""
     result = goodput_of_replicas(990.0, 10.0, 180.0, 600.0, 0.25, 10_000.0)
     assert float(result) == pytest.approx(0.99 * (1 - 0.033))
 

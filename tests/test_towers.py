@@ -126,7 +126,7 @@ def test_more_targets_take_more_of_everything() -> None:
 
 
 def test_towers_of_one_length_are_a_model_without_any() -> None:
-    """The same layers in two towers, of as many tokens each, cost what they cost in one."""
+    """Layers divided between two towers with the same tokens cost what they cost in one."""
     raw: dict[str, Any] = tomllib.loads((MODELS / "vit-b-16.toml").read_text("utf-8"))
     whole = ModelSpec.model_validate(raw)
     first, middle, last = raw["stack"]

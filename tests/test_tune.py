@@ -215,7 +215,7 @@ def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None
 
 
 def test_the_peak_is_that_of_the_longest_row_that_comes() -> None:
-    """Of 1,000 examples of 200 tokens with sigma 0.5 the longest is about exp(mu + 3.24 sigma) =
+    """The longest of 1,000 examples of 200 tokens with sigma 0.5 is about exp(mu + 3.24 sigma) =
     890: a micro-batch of such rows is the peak where rows are as long as their longest, not one of
     rows of 4,096; a stated longest is met exactly. Packed rows are full."""
     given = {**SMALL, "seq_len": 4096, "length_mean": 200.0, "length_sigma": 0.5, "micro_batch": 2}
@@ -402,7 +402,7 @@ def test_the_choices_are_the_best_of_all_cards_that_fit_within_the_limits() -> N
 
 
 def test_with_sure_each_cell_is_likely_at_the_slow_end() -> None:
-    """Of the numbers of GPUs a cell has the cheapest that is within the limits as --sure has it."""
+    """A cell has the cheapest number of GPUs that is within the limits at the slow end (--sure)."""
     given = {**SMALL, "gpu": ["rtx4090", "a100"]}
     counts = {}
     for sure in (False, True):
@@ -420,8 +420,8 @@ def test_with_sure_each_cell_is_likely_at_the_slow_end() -> None:
 
 
 def test_any_card_is_every_kind_with_a_price() -> None:
-    """Of many cards the run alone is planned, but of those that are named; the others say how many
-    kinds have no price."""
+    """For many cards only the run is planned, unless they are named; a note says how many kinds
+    have no price."""
     document = tune(_BRIEF, {**SMALL, "gpu": "any", "stack": "hf-trainer"}, Limits(budget=50.0))
     assert len(document.cards) > 10
     assert all(row.cost_usd is not None for card in document.cards for row in card.methods)

@@ -65,7 +65,7 @@ def test_cells_that_follow_from_others_are_not_open() -> None:
 
 
 def test_recompute_is_the_default_of_the_program_also_where_it_does_not_fit() -> None:
-    """Of stacks that state one; the row still counts as one whose recipe is not printed."""
+    """Stacks that state one are meant; the row still counts as one whose recipe is not printed."""
     large = {"layers": "96", "hidden": "8192", "heads": "64", "micro_batch": "8"}
     result = opened("recompute", **large)
     kinds = {

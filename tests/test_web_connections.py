@@ -180,7 +180,7 @@ def test_what_is_no_request_is_answered_strictly(sent: bytes, status: bytes) -> 
 def test_a_broken_request_is_answered_once_and_not_a_fault_in_the_log(
     method: bytes, host: bytes, rest: bytes
 ) -> None:
-    """Of a broken body, or a broken request after a whole one, no traceback is logged."""
+    """A broken body, or a broken request after a whole one, leaves no traceback in the log."""
     faults: list[str] = []
     noted = logging.Handler()
     noted.emit = lambda record: faults.append(record.getMessage())  # type: ignore[method-assign]

@@ -105,7 +105,7 @@ def transformers(rng: random.Random, family: str | None = None) -> Setting:
 
 
 def peft(rng: random.Random, family: str | None = None) -> Setting:
-    """The same with adapters on all linear layers."""
+    """A step of transformers with adapters on all linear layers."""
     dense = ("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "gemma2", "gpt_neox", "phi")
     setting = transformers(rng, family or rng.choice(dense))
     return replace(setting, framework="peft", lora=rng.choice((8, 16, 64)))
@@ -121,7 +121,7 @@ def accelerate(rng: random.Random, family: str | None = None) -> Setting:
 
 
 def fsdp1(rng: random.Random, family: str | None = None) -> Setting:
-    """The same by FSDP 1."""
+    """A step of Accelerate with FSDP 1."""
     return replace(accelerate(rng, family), framework="fsdp1")
 
 
@@ -155,7 +155,7 @@ def ddp(rng: random.Random, family: str | None = None) -> Setting:
 
 
 def zero1(rng: random.Random, family: str | None = None) -> Setting:
-    """The same with an optimizer that shares out the weights."""
+    """A step of DDP whose optimizer's states are sharded (ZeRO 1)."""
     return replace(ddp(rng, family), zero=1, ranks=rng.choice((2, 4, 8, 16)))
 
 
@@ -305,7 +305,7 @@ def drawn(
 
 
 def shallow(setting: Setting, layers: int) -> Setting:
-    """The same with as many layers at most."""
+    """The setting with at most `layers` layers."""
     fields = setting.config
     for name in _DEPTHS:
         if fields.get(name, 0) > layers:

@@ -86,7 +86,7 @@ def largest(fits: Callable[[int], bool], most: int = _MOST) -> int:
 
 
 def limits(count: Callable[[Setting], Counted], number: int, seed: int = 1) -> Iterator[Limit]:
-    """Of drawn steps, kinds, axes and rooms in turn."""
+    """Limits of drawn steps: kinds, axes and rooms in turn."""
     kinds, names = _KINDS, list(AXES)
     drawn = [list(draw.drawn(kind, number, seed, "llama", layers=3)) for kind in kinds]
     for i in range(number):

@@ -72,7 +72,7 @@ def allocated(setting: Setting) -> int:
 
 
 def counted(setting: Setting) -> int:
-    """The same on fake tensors, with the kernels of the CPU."""
+    """Peak bytes of the step on fake tensors, with the kernels of the CPU."""
     with gpu_rules.autocast_lists(), steps.traced(), fake() as live:
         return steps.train(setting, live).peak
 

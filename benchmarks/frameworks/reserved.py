@@ -106,7 +106,7 @@ class Reservation:
 
 
 def reservation(before: Events, steps: Sequence[Events]) -> Reservation:
-    """Of a model's first step and others, whose tensors are all gone when they end."""
+    """Reservation after a model's first step and others, whose tensors are freed at their end."""
     events = list(before)
     for number, step in enumerate(steps):
         events += [((number, name), size) for name, size in _within(step)]

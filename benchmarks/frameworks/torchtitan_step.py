@@ -251,7 +251,7 @@ def _step(setting: Setting, live: LiveBytes, model: nn.Module) -> None:
 
 
 def _piped(setting: Setting, live: LiveBytes, schedule: Any, parts: list[nn.Module]) -> None:
-    """The same through a schedule, all micro-batches at once."""
+    """A step through a pipeline schedule, which runs all micro-batches."""
     first, last = (
         any(getattr(part, name) for part in parts) for name in ("tok_embeddings", "norm")
     )

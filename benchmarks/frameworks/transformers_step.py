@@ -142,7 +142,7 @@ def train(
     live: LiveBytes,
     prepare: Callable[[Setting, nn.Module], nn.Module] = lambda setting, model: model,
 ) -> Counted:
-    """The same, whatever kind of tensors it runs on. prepare: shards the model, or adapts it."""
+    """A step on real or fake tensors. prepare: shards the model, or adapts it."""
     model = model_of(setting)
     marked(model, live)
     return taken(setting, live, prepare(setting, model))

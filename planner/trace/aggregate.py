@@ -168,8 +168,8 @@ def _shares(
     fitting: Fit,
     where: str,
 ) -> list[dict[str, Any]]:
-    """Of what is saved, and of the largest operator of backward, what ranks of tensor parallelism
-    have a share of."""
+    """Rows of what ranks of tensor parallelism share: of saved tensors, and of the largest operator
+    of backward."""
     rows: list[dict[str, Any]] = []
     largest = _working(numbers, fitting)
     for ranks in (DIVIDED, TOKENS, INPUT, ROUTED, EXPERTS):
@@ -318,8 +318,8 @@ def _gemms(
 
 
 def _experts(row: dict[str, Any]) -> dict[str, Any]:
-    """Of a product over copies of tokens that a router sends to experts: one for all experts, or
-    one per expert."""
+    """Keys of products over copies of tokens that a router sends to experts: one product for all
+    experts, or one per expert."""
     if row["groups"] > 1:
         return {"routed": copies_of(row["rows"]) > 0}
     rows = fit.times(row["rows"], Fraction(row["times"]))

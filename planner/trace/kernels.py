@@ -146,7 +146,7 @@ def _as_it_is(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def dtype_of(autocast: bool) -> torch.dtype:
-    """Of weights and inputs."""
+    """Type of weights and inputs."""
     return torch.float32 if autocast else torch.bfloat16
 
 

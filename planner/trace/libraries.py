@@ -191,7 +191,8 @@ def _unet(config: Given) -> Denoiser:
 
 
 def _patches(config: Given, text: int, **words: str) -> Denoiser:
-    """Of latents in patches, with text beside them. words: key of a width by name of an input."""
+    """Inputs of latents in patches, with text beside them. words: key of a width by an input's
+    name."""
     patch = _first(config["patch_size"])
     side = (config.get("sample_size") or 128) // patch
 
@@ -258,7 +259,7 @@ def _qwen_image(config: Given) -> Denoiser:
 
 
 def _clip(config: Given, text: int, width: str, native: int, **more: str) -> Denoiser:
-    """Of latents of a video: frames, rows and columns."""
+    """Inputs of a video's latents: frames, rows and columns."""
     patch = _first(config["patch_size"])
     side = 4  # tokens of a side of a frame that is traced
 

@@ -61,7 +61,7 @@ class PerGpu:
         return f"{self.each:g} x GPUs"
 
     def of(self, gpus: int) -> int:
-        """Of all GPUs, 1 at least."""
+        """The share of all GPUs, 1 at least."""
         return max(1, round(self.each * gpus))
 
 
