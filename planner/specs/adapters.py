@@ -99,9 +99,9 @@ def matrices(part: Part, stream: Stream) -> Iterator[Matrix]:
             yield Matrix("kv_a", product.name, k, n - rank)
             continue
         roles = _roles(part, product)
-        each, own = n * product.times // len(roles), product.times - product.shared
+        each, unshared = n * product.times // len(roles), product.times - product.shared
         for number, role in enumerate(roles):
-            again = number * product.times >= own * len(roles)
+            again = number * product.times >= unshared * len(roles)
             yield Matrix(role, product.name, k, each, rows=product.rows, again=again)
     if (moe := routed_of(part, stream.hidden)) is not None:
         read = moe.read(stream.hidden)
