@@ -61,7 +61,6 @@ def _row(
         float(_COUNTED_BYTES * part.saved.at(1.0, tokens) + part.saved_bytes.at(1.0, tokens))
         for part in traced
     )
-    classes = dict.fromkeys(name for part in parts for name in _classes(part))
     return BlockRow(
         name,
         ", ".join(dict.fromkeys(part.module for part in traced if part.module)),
@@ -70,18 +69,27 @@ def _row(
         2.0 * weights + float(cores),
         moved if whole else None,
         saved if whole else None,
-        ", ".join(classes),
+        ", ".join(_operators(parts)),
     )
 
 
-def _classes(part: Part) -> list[str]:
-    """Kinds of operators of a part."""
-    if not isinstance(part, Traced):
-        return [part.type]
-    gemms = sum(gemm.times for gemm in part.gemms if gemm.read is None)
-    convolutions = sum(gemm.times for gemm in part.gemms if gemm.read is not None)
-    out = [f"{gemms} GEMMs"] * (gemms > 0) + [f"{convolutions} convolutions"] * (convolutions > 0)
-    out += [f"attention {x.mask}{f' {x.window}' if x.window else ''}" for x in part.attention]
-    if part.multiplied:
-        out.append(f"{len(part.multiplied)} products of activations")
-    return out + [str(x.operators) for x in part.moves]
+def _operators(parts: tuple[Part, ...]) -> list[str]:
+    """Kinds of operators of parts, with the number of those that take most of the time."""
+    traced = [part for part in parts if isinstance(part, Traced)]
+    gemms = [gemm for part in traced for gemm in part.gemms]
+    counts = {
+        "GEMM": sum(gemm.times for gemm in gemms if gemm.read is None),
+        "convolution": sum(gemm.times for gemm in gemms if gemm.read is not None),
+        "product of activations": sum(len(part.multiplied) for part in traced),
+    }
+    out = [part.type for part in parts if not isinstance(part, Traced)]
+    out += [_counted(number, noun) for noun, number in counts.items() if number]
+    masks = (x for part in traced for x in part.attention)
+    out += [f"attention {x.mask}{f' {x.window}' if x.window else ''}" for x in masks]
+    out += [str(x.operators) for part in traced for x in part.moves]
+    return [*dict.fromkeys(out)]
+
+
+def _counted(number: int, noun: str) -> str:
+    first, _, rest = noun.partition(" ")
+    return " ".join(filter(None, (str(number), first + "s" * (number > 1), rest)))

@@ -48,7 +48,8 @@ def tree_view(tree: ModelTree) -> View:
     header = ["block", ">times", ">parameters", ">forward", ">moved", ">kept", "operators"]
     sample = f"one {tree.unit} of {tree.tokens:,} tokens" if tree.tokens > 1 else f"one {tree.unit}"
     block = Block(
-        f"{tree.title}: {show(float(tree.parameters), 'count')} parameters in {tree.layers} layers",
+        f"{tree.title}: {show(float(tree.parameters), 'count')} parameters in"
+        f" {tree.layers} layer{'s' * (tree.layers > 1)}",
         [f"FLOP forward, bytes moved both ways and kept for backward: of {sample}, in 16 bit"],
         header=header,
         order="as they run",
