@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,7 +114,8 @@ def test_counts_are_those_of_the_published_weights(name: str, count: int) -> Non
 
 @pytest.mark.parametrize("name", EVERY[::48])
 def test_they_are_planned_without_a_network(name: str) -> None:
-    options = Options(model=name, gpu="h100", gpus=64, advice=0)
+    layout: dict[str, Any] = {"stack": "hf-fsdp", "stack_defaults": True, "micro_batch": 1}
+    options = Options(model=name, gpu="h100", gpus=64, zero=3, advice=0, **layout)
     assert api.estimate(options, brief=True).step.seconds > 0
 
 
