@@ -21,6 +21,7 @@ from planner.estimate.memory import layer_activations
 from planner.estimate.trained import trained_count, trained_gemms
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
+from planner.inputs.adapters import targets_of
 from planner.ledger import first, total
 from planner.mechanisms.last_layers import LastLayers
 from planner.mechanisms.lisa import Lisa
@@ -138,6 +139,13 @@ def test_trained_parameters_equal_pefts() -> None:
             )
             planned = plan(shape=shape, adapter=spec)
             assert trained_count(planned) == count, (name, label)
+
+
+def test_targets_are_joined_by_commas_as_in_arguments_of_trainers() -> None:
+    model = catalog.load("models", ModelSpec, "llama-3.1-8b")
+    assert targets_of("q_proj,v_proj", model) == targets_of("q_proj + V_proj", model)
+    with pytest.raises(PlanError, match="'x_proj' names no matrix"):
+        targets_of("q_proj,x_proj", model)
 
 
 def test_a_weight_of_several_layers_has_a_single_adapter() -> None:

@@ -101,7 +101,10 @@ def test_images_are_counted_and_data_parallelism_alone_divides_them() -> None:
         for assumption in estimate.assumptions
     )
     for change, words in (
-        ({"tp": 2, "stack": "torchtitan"}, "divides layers of its own|cannot be shared by tp 2"),
+        (
+            {"tp": 2, "stack": "torchtitan"},
+            "runs transformer layers of its own|cannot be shared by tp 2",
+        ),
         ({"pp": 2, "stack": "deepspeed"}, "does not have --pp 2"),
         ({"pp": 2, "stack": "torchtitan"}, "planned whole on every rank"),
         ({"stack": "megatron-core"}, "take --stack deepspeed, pytorch-ddp or pytorch-fsdp"),

@@ -10,7 +10,7 @@ from typing import Any
 from planner.formats.record import Answer
 from planner.formats.trainer import is_off, is_on, number
 from planner.inputs.calibration import stack_spec
-from planner.specs.adapters import WORDS
+from planner.specs.adapters import WORDS, target_words
 from planner.specs.names import BITSANDBYTES
 
 _FOUR, _EIGHT = 4, 8  # bits of a frozen weight
@@ -199,7 +199,7 @@ def written(options: Mapping[str, Any], names: Names, list_targets: bool = True)
     """Arguments of the adapters of a plan."""
     if options.get("lora") is None:
         return {}
-    words = str(options.get("lora_targets") or "all-linear").split("+")
+    words = target_words(str(options.get("lora_targets") or "all-linear"))
     out: dict[str, Any] = {names.rank: options["lora"]}
     method = options.get("lora_method")
     if words == ["all-linear"] or not list_targets:

@@ -243,7 +243,7 @@ def _adapted(options: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str,
     rank = options.get("lora")
     if rank is None:
         return {}
-    words = str(options.get("lora_targets") or adapters.ALL).split("+")
+    words = adapters.target_words(str(options.get("lora_targets") or adapters.ALL))
     everywhere = adapters.ALL in words
     attention = everywhere or adapters.ATTENTION in words
     mlp = everywhere or adapters.MLP in words

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.formulas.optimizers import OPTIMIZERS
 from planner.formulas.params import stream_of
-from planner.specs.adapters import EXPERTS, WORDS, AdapterSpec, adapted
+from planner.specs.adapters import EXPERTS, WORDS, AdapterSpec, adapted, target_words
 from planner.specs.base import PlanError
 from planner.specs.layers import parts_of
 from planner.specs.model import ModelSpec
@@ -63,10 +63,10 @@ def adapter_spec(options: Options, model: ModelSpec) -> AdapterSpec | None:
 
 
 def targets_of(text: str | None, model: ModelSpec) -> tuple[str, ...]:
-    """Words for matrices from their names joined by +. Raises PlanError."""
+    """Words for matrices from their names joined by + or commas. Raises PlanError."""
     if text is None:
         return AdapterSpec(rank=1).targets
-    words = tuple(word.strip().lower() for word in text.split("+"))
+    words = tuple(target_words(text))
     for word in words:
         if word not in WORDS:
             hint = (

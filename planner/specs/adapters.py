@@ -5,6 +5,7 @@ Targets are words for matrices: the words of Hugging Face PEFT, torchtune and Me
 three for many at once. A matrix that several words name has one adapter.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -85,6 +86,11 @@ class Matrix:
     def reads_hidden(self) -> bool:
         """Whether its input is the input of the part."""
         return not {"o", "down", "q_b", "kv_b"} & set(self.role.split("+"))
+
+
+def target_words(text: str) -> list[str]:
+    """Words of `--lora-targets`, joined by + or, as trainers' own arguments are, by commas."""
+    return [word.strip().lower() for word in re.split("[+,]", text)]
 
 
 def matrices(part: Part, stream: Stream) -> Iterator[Matrix]:

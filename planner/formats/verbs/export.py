@@ -30,7 +30,7 @@ from planner.report import layout as report
 from planner.search.answer import answer_of
 from planner.search.pick import pick_command, pick_of
 from planner.search.why_none import why_none
-from planner.specs.adapters import ALL, ATTENTION, JOINED, MLP, ROLES
+from planner.specs.adapters import ALL, ATTENTION, JOINED, MLP, ROLES, target_words
 from planner.specs.base import PlanError
 from planner.specs.decoder import decoder_of
 from planner.specs.document import SCHEMA_VERSION, UNSET
@@ -285,7 +285,7 @@ def _plain(name: str, value: Any) -> Any:
     many = {ATTENTION: ("q", "k", "v", "o"), MLP: ("gate", "up", "down")}
     many[ALL] = many[ATTENTION] + many[MLP]
     words = {**ROLES, **JOINED, **many}
-    return {role for word in value.split("+") for role in words.get(word, (word,))}
+    return {role for word in target_words(value) for role in words.get(word, (word,))}
 
 
 def _model(name: str) -> ModelSpec | None:

@@ -120,8 +120,8 @@ PLAIN = Rule(
     ("stack",),
     lambda plan, c: ones(c) & _runs(plan),
     lambda plan, x: (
-        f"{plan.stack.title} divides layers of its own, of transformers, and {plan.model.name} is"
-        f" {'of convolutions' if plan.model.convolutions else 'code of its own'}"
+        f"{plan.stack.title} runs transformer layers of its own and no module of torch, such as the"
+        f" {'convolutions' if plan.model.convolutions else 'traced blocks'} of {plan.model.name}"
     ),
     ways=lambda plan, x: ("--stack torchtitan" if x.pp > 1 else "--stack pytorch-fsdp",),
 )
