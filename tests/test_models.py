@@ -88,7 +88,7 @@ def test_encoders_count_as_transformers_and_have_samples_of_their_own() -> None:
         assert spec.published.sequence is not None
         tokens = spec.published.sequence.tokens
         assert tokens == spec.max_positions
-        assert f"{tokens} tokens per {spec.samples[:-1]}" in sequence_sentence(
+        assert f"{tokens:,} tokens per {spec.samples[:-1]}" in sequence_sentence(
             Options(model=spec.name, gpu="h100"), spec, tokens
         )
     assert (model("bert-base").samples, model("vit-b-16").samples) == ("samples", "images")
