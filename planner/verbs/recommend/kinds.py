@@ -120,9 +120,8 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
     if floor.run_gpu_s is not None:
         usd = min((floor.cost(node, market) for market in floor.usd), default=0.0)
         if limits.budget is not None and usd > limits.budget:
-            return Kind(
-                name, base, reason=f"only its GEMMs cost {usd:,.0f} USD at the lowest price known"
-            )
+            why = f"its GEMMs by themselves cost {usd:,.0f} USD at the lowest price known"
+            return Kind(name, base, reason=why)
         in_time = floor.run_gpu_s / (expected_days(limits) * DAY_S)
         if in_time > fewest.gpus:
             fewest = _Fewest(in_time, f"even its GEMMs take more than {limits.days:g} days")
