@@ -45,6 +45,7 @@ STATED = {
     "speakleash/Bielik-11B-v3.0-Instruct": 11_168_796_672,
     "LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct": 2_405_327_360,
     "microsoft/Phi-mini-MoE-instruct": 7_647_632_704,
+    "openbmb/MiniCPM-2B-sft-bf16": 2_724_880_896,
 }
 
 
@@ -88,7 +89,7 @@ def test_most_downloaded_models_are_planned_with_the_parameters_of_their_weights
     counts = DOWNLOADED["parameters"]
     planned = {name: model_spec(name)[0] for name in counts if name.lower() in known}
     assert len(counts) == 300
-    assert len(planned) >= 265
+    assert len(planned) >= 267
     ours = {name: parameter_count(planned[name]) for name in planned if counts[name]}
     # files may hold more: frequencies, masks, a copy of tied words, layers for further tokens
     assert not {name for name, count in ours.items() if count > counts[name]}
