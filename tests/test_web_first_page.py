@@ -13,7 +13,7 @@ from web.app import create
 
 
 def test_what_the_first_page_asks_for_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks and arguments equal those of the page, so that it finds the kept answers."""
+    """The page has the same tasks and arguments, so that it finds the kept answers."""
     requested: list[tuple[str, str]] = []
 
     async def answered(name: str, *arguments: Any) -> bytes:
