@@ -15,6 +15,8 @@ _GLM["text_config"]["rope_parameters"] |= {"rope_type": "default", "mrope_sectio
 # ModernVBERT/modernvbert: vllm-project/vllm@029329a, transformers_utils/configs/colmodernvbert.py;
 # the towers of HuggingFaceTB/SmolVLM are the same and its factor is 4
 _IDEFICS = {"vision_config": {"image_size": 512, "patch_size": 16}}
+# llava-hf/llava-v1.6-vicuna-7b-hf: images of five parts have 2,928 tokens; Vicuna reads 4,096
+_VICUNA = {"text_config": {"model_type": "llama", "max_position_embeddings": 4096}}
 # experts of which few are traced, each in a loop of Python; even shares, as of 12 from 512 + 256
 _FEW = {"n_routed_experts": 8, "zero_expert_num": 4, "moe_topk": 3}
 # names of an image's codes, as convert_img2bpe of modeling_chameleon.py reads them
@@ -25,6 +27,10 @@ STATED: dict[str, dict[str, Any]] = {
     "shieldgemma2": _SIGLIP,
     "glm4v": _GLM,
     "glm46v": _GLM,
+    "glmga": _GLM,
+    "llava_next": _VICUNA,
+    "llava_next_video": _VICUNA,
+    "idefics3": {**_IDEFICS, "scale_factor": 4},
     "smolvlm": {**_IDEFICS, "scale_factor": 4},
     "modernvbert": _IDEFICS,
     "ultravbert": _IDEFICS,

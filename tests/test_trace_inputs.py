@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from planner.trace import inputs, kernels, processors, targets, worker  # noqa: E402
+from planner.trace.aggregate import TraceError  # noqa: E402
 from planner.trace.target import Target  # noqa: E402
 
 pytestmark = pytest.mark.oracle
@@ -32,6 +33,12 @@ pytestmark = pytest.mark.oracle
 )
 def test_lengths_are_whole_chunks(given: dict[str, Any], lengths: list[int]) -> None:
     assert worker.lengths(Target(lambda b, s: None, **given)) == lengths  # type: ignore[arg-type,return-value]
+
+
+def test_images_need_room_beside_them() -> None:
+    target = Target(lambda b, s: None, length=2048, least=2928)  # type: ignore[arg-type,return-value]
+    with pytest.raises(TraceError, match="have 2,928 tokens, and the model 2,048 positions"):
+        worker.lengths(target)
 
 
 def _steps(each: int) -> Callable[..., Any]:

@@ -102,8 +102,14 @@ _CHUNK = 64  # tokens of a chunk of most scans, which pad what is left over
 
 def lengths(traced: Target) -> list[int]:
     """Four lengths of a sequence in equal steps, of whole chunks where there is room; short ones
-    where the code runs operators for each of them."""
+    where the code runs operators for each of them. Raises TraceError where a sample's images and
+    sounds leave no room for a text."""
     assert traced.length is not None
+    if traced.least >= traced.length:
+        raise TraceError(
+            f"images and sounds of a sample have {traced.least:,} tokens, and the model"
+            f" {traced.length:,} positions"
+        )
     if traced.stride is not None:
         start = -(-traced.least // traced.stride) * traced.stride + traced.stride
         return [start + i * traced.stride for i in range(1, 5)]
