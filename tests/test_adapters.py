@@ -144,7 +144,7 @@ def test_trained_parameters_equal_pefts() -> None:
 def test_targets_are_joined_by_commas_as_in_arguments_of_trainers() -> None:
     model = catalog.load("models", ModelSpec, "llama-3.1-8b")
     assert targets_of("q_proj,v_proj", model) == targets_of("q_proj + V_proj", model)
-    with pytest.raises(PlanError, match="'x_proj' names no matrix"):
+    with pytest.raises(PlanError, match="'x_proj' names no matrix; did you mean v_proj"):
         targets_of("q_proj,x_proj", model)
 
 

@@ -69,10 +69,7 @@ def targets_of(text: str | None, model: ModelSpec) -> tuple[str, ...]:
     words = tuple(target_words(text))
     for word in words:
         if word not in WORDS:
-            hint = (
-                near(word.replace("_", "-"), [name.replace("_", "-") for name in WORDS], 3).strip()
-                or f"take {', '.join(WORDS[:4])}"
-            )
+            hint = near(word, WORDS, 3).strip() or f"take {', '.join(WORDS[:4])}"
             raise PlanError("--lora-targets", text, f"{word!r} names no matrix; {hint}")
     if EXPERTS in words and model.routed is None:
         raise PlanError("--lora-targets", text, f"{model.name} has no experts; leave {EXPERTS} out")
